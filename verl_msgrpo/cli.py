@@ -10,6 +10,8 @@ from verl_msgrpo.errors import UserError
 
 # name -> (module with `add_arguments(parser)` and `run(args) -> exit code`, one-line help)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "index": ("verl_msgrpo.search.index_command", "build a search index from a corpus"),
+    "serve": ("verl_msgrpo.search.serve_command", "serve passages with Search-R1's protocol"),
     "doctor": ("verl_msgrpo.doctor", "check this installation and name the line that fixes it"),
 }
 

@@ -1,0 +1,130 @@
+"""MS-GRPO in the signature of verl's advantage estimators. Needs no verl to be imported."""
+
+import dataclasses
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from verl_msgrpo.advantages import ms_grpo_advantages_by_group
+from verl_msgrpo.config import MSGRPOConfig
+
+logger = logging.getLogger(__name__)
+
+_reported: set[str] = set()  # what this process was told already
+
+
+def compute_ms_grpo_advantage(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: object = None,
+    index: np.ndarray | Sequence[Hashable] | None = None,
+    **_: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes multi-scale group relative advantages of a batch of outcome-rewarded responses.
+
+    Rows with the same uid form a group, wherever they stand. Rows with a NaN or infinite reward do
+    not count and get 0; so do groups of one, and groups without variance.
+
+    Args:
+        token_level_rewards: (bs, T) floating; a response's reward is the sum over its tokens.
+        response_mask: (bs, T); advantages are exactly 0 where it is 0.
+        config: verl's `algorithm` section (DictConfig, dict, dataclass or None). Read from it:
+            `norm_adv_by_std_in_grpo` (default True) and `ms_grpo`, a section with the fields of
+            `MSGRPOConfig`, of which `normalize_by_std` wins over the former.
+        index: (bs,) uids.
+        _: further arguments, with which verl may call any estimator, are ignored.
+
+    Returns:
+        advantages and returns, both (bs, T) and the same tensor, as with verl's `grpo`.
+
+    Raises:
+        ValueError: no `index`, or of another length; a setting that is not allowed.
+    """
+    if index is None:
+        raise ValueError(
+            "ms_grpo: the batch has no uids (index); set non_tensor_batch['uid'] to one value "
+            "per prompt, repeated for its rollouts"
+        )
+    if len(index) != len(token_level_rewards):
+        raise ValueError(
+            f"ms_grpo: {len(index)} uids (index) for {len(token_level_rewards)} responses; "
+            "set one uid per response"
+        )
+    settings = ms_grpo_config(config)
+    with torch.no_grad():
+        scores = token_level_rewards.sum(dim=-1)
+        groups = _group_numbers(index)
+        advantages = ms_grpo_advantages_by_group(scores, groups, settings)
+        _report(groups, advantages, response_mask)
+        advantages = advantages.unsqueeze(-1) * response_mask
+    return advantages, advantages
+
+
+def ms_grpo_config(algorithm: object) -> MSGRPOConfig:
+    """Reads the estimator's settings from verl's `algorithm` section.
+
+    Args:
+        algorithm: DictConfig, mapping, dataclass or None.
+
+    Raises:
+        ValueError: a setting that is not allowed, in one line that names it.
+    """
+    section = _plain(_entry(algorithm, "ms_grpo"))
+    settings = section if isinstance(section, MSGRPOConfig) else MSGRPOConfig.from_mapping(section)
+    if settings.normalize_by_std is not None:
+        return settings
+    by_std = _entry(algorithm, "norm_adv_by_std_in_grpo")
+    return dataclasses.replace(settings, normalize_by_std=True if by_std is None else bool(by_std))
+
+
+def _entry(section: object, name: str) -> object:
+    """section[name] or section.name; None where there is none."""
+    if isinstance(section, Mapping) or hasattr(section, "get"):  # DictConfig is no Mapping
+        return section.get(name, None)
+    return getattr(section, name, None)
+
+
+def _plain(section: object) -> object:
+    """Plain containers from an OmegaConf node or a dataclass; anything else as it is."""
+    if type(section).__module__.partition(".")[0] == "omegaconf":
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(section, resolve=True)
+    if dataclasses.is_dataclass(section) and not isinstance(section, type | MSGRPOConfig):
+        return dataclasses.asdict(section)
+    return section
+
+
+def _group_numbers(index: np.ndarray | Sequence[Hashable]) -> torch.Tensor:
+    """(bs,) int64: uids numbered by first appearance. A dict is faster than sorting strings."""
+    uids = index.tolist() if hasattr(index, "tolist") else index
+    numbers: dict[Hashable, int] = {}
+    return torch.tensor([numbers.setdefault(uid, len(numbers)) for uid in uids], dtype=torch.int64)
+
+
+def _report(groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor) -> None:
+    """Warns, once per process, of batches that nothing can be learned from."""
+    if {"first batch", "single"} <= _reported or not len(groups):
+        return
+    sizes = torch.bincount(groups)
+    shared = (sizes > 1).nonzero()[:, 0]
+    # Padding rows share one uid, yet have no token that counts.
+    single = len(shared) == 0 or (
+        len(shared) == 1 and not response_mask[groups.to(response_mask.device) == shared[0]].any()
+    )
+    if single and "single" not in _reported:
+        _reported.add("single")
+        logger.warning(
+            "ms_grpo: each of the %d groups has one response, so every advantage is 0; "
+            "set actor_rollout_ref.rollout.n >= 2, and the same uid for all rollouts of a prompt",
+            len(sizes),
+        )
+    if "first batch" not in _reported:
+        _reported.add("first batch")
+        if not single and not advantages.any():
+            logger.warning(
+                "ms_grpo: in the first batch the rewards of every group are equal, so every "
+                "advantage is 0; check the reward function and the difficulty of the data"
+            )
