@@ -1,0 +1,114 @@
+"""Reading corpora: Search-R1's rows, HotpotQA's contexts, damaged files."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.search.server.conftest import write_rows
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.search.server import corpus
+from verl_msgrpo.search.server.corpus import Passage, read_passages
+
+HUB_ROWS = [
+    {
+        "id": "q1",
+        "question": "?",
+        "answer": "yes",
+        "context": {
+            "title": ["Dune", "Mars"],
+            "sentences": [["Dune is a novel.", " It is long."], ["Mars is red."]],
+        },
+    },
+    {
+        "id": "q2",
+        "question": "?",
+        "answer": "no",
+        # Mars again, word for word, and another paragraph of the same title.
+        "context": {"title": ["Mars", "Mars"], "sentences": [["Mars is red."], ["Mars is cold."]]},
+    },
+]
+RELEASE_ROWS = [
+    {
+        "_id": "q1",
+        "context": [["Dune", ["Dune is a novel.", " It is long."]], ["Mars", ["Mars is red."]]],
+    },
+    {"_id": "q2", "context": [["Mars", ["Mars is red."]], ["Mars", ["Mars is cold."]]]},
+]
+HOTPOTQA_PASSAGES = [
+    Passage("0", "Dune\nDune is a novel. It is long."),
+    Passage("1", "Mars\nMars is red."),
+    Passage("2", "Mars\nMars is cold."),
+]
+
+
+def test_search_r1_rows_keep_ids_and_contents(tmp_path):
+    rows = [{"id": "a", "contents": '"T"\ntext'}, {"id": 7, "contents": "", "extra": [1]}]
+    path = write_rows(tmp_path / "c.jsonl", rows)
+    assert list(read_passages([path])) == [Passage("a", '"T"\ntext'), Passage(7, "")]
+
+
+def test_hub_rows_are_deduplicated_by_title_and_text(tmp_path):
+    path = write_rows(tmp_path / "c.jsonl", HUB_ROWS)
+    assert list(read_passages([path])) == HOTPOTQA_PASSAGES
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("chunk", [1, 3, 64, 1 << 20])
+def test_a_json_array_is_read_in_chunks_of_any_size(tmp_path, monkeypatch, indent, chunk):
+    monkeypatch.setattr(corpus, "_CHUNK_BYTES", chunk)
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(RELEASE_ROWS, indent=indent))
+    assert list(read_passages([path])) == HOTPOTQA_PASSAGES
+
+
+def test_gzip_and_several_files(tmp_path):
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(json.dumps(HUB_ROWS[0]).encode()))
+    plain = write_rows(tmp_path / "b.jsonl", HUB_ROWS[1:])
+    read = []
+    assert list(read_passages([packed, plain], read.append)) == HOTPOTQA_PASSAGES
+    assert sum(read) == packed.stat().st_size + plain.stat().st_size
+
+
+def test_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "c.parquet"
+    pq.write_table(pa.Table.from_pylist(HUB_ROWS), path)
+    assert list(read_passages([path])) == HOTPOTQA_PASSAGES
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(UserError, match=r"c\.parquet"):
+        list(read_passages([path]))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"id": "a", "contents": "x"}\n{"id": "b", "conte', "line 2: not JSON"),
+        ('{"id": "a", "text": "x"}\n', 'row 1: neither "contents"'),
+        ('{"id": null, "contents": "x"}\n', 'row 1: "id"'),
+        ('{"id": "a", "contents": ["x"]}\n', 'row 1: "contents"'),
+        ("[1, 2]", "row 1: not a JSON object"),
+        ('[{"id": "a", "contents": "x"}', "damaged or cut short"),
+        ("", "holds no rows"),
+        (" \n \n", "holds no rows"),
+        ('{"context": {"title": ["a"], "sentences": []}}\n', "1 titles but 0 paragraphs"),
+        ('{"context": {"title": ["a"], "sentences": [[1]]}}\n', "row 1: a paragraph"),
+        ('{"context": "x"}\n', "neither a struct"),
+        ("[" * 100_000, "c.jsonl"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, content, reason):
+    path = tmp_path / "c.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match=reason) as caught:
+        list(read_passages([path]))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_gzip_file_is_refused(tmp_path):
+    path = tmp_path / "c.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(HUB_ROWS[0]).encode())[:-9])
+    with pytest.raises(UserError, match="cannot be read"):
+        list(read_passages([path]))

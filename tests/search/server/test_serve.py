@@ -1,0 +1,280 @@
+"""Real servers on loopback: protocol, load, faults, shutdown; T15, T17, T18, T22."""
+
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import httpx
+import pytest
+
+from tests.search.server.conftest import build_index, command, make_queries, served
+from verl_msgrpo.search.server.opening import open_index
+
+GOLDEN_ROWS = [
+    {"id": "0", "contents": '"Dune"\nDune is a novel by Frank Herbert.'},
+    {"id": "1", "contents": '"Mars"\nMars is a planet.'},
+]
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("golden")
+    with served(directory, "--index", build_index(directory, GOLDEN_ROWS)) as running:
+        yield running
+
+
+def test_golden_answer_without_scores(golden):
+    response = golden.post(queries=["Frank Herbert", "planet Mars"], topk=1)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == {"result": [[GOLDEN_ROWS[0]], [GOLDEN_ROWS[1]]]}
+
+
+def test_golden_answer_with_scores(golden):
+    response = golden.post(queries=["Frank Herbert"], topk=1, return_scores=True)
+    # Lucene's BM25, k1 = 1.5, b = 0.75. Both words: one of two passages, so idf = ln 2, tf = 1.
+    # Lengths without stop words: (dune dune novel frank herbert) = 5 and (mars mars planet) = 3.
+    idf = 0.6931471805599453
+    each = idf * 1 / (1 + 1.5 * (1 - 0.75 + 0.75 * 5 / 4))
+    ((hit,),) = response.json()["result"]
+    assert set(hit) == {"document", "score"}
+    assert hit["document"] == GOLDEN_ROWS[0]
+    assert hit["score"] == pytest.approx(2 * each, rel=1e-5)
+
+
+def test_top_k_is_optional_and_never_above_the_corpus_t18(golden):
+    assert len(golden.post(queries=["novel"]).json()["result"][0]) == 2  # default 3, two passages
+    assert len(golden.post(queries=["novel"], topk=3).json()["result"][0]) == 2
+    for k in (0, -1):
+        response = golden.post(queries=["novel"], topk=k)
+        assert response.status_code == 400
+        assert "at least 1" in response.json()["detail"]
+
+
+def test_requests_beyond_a_limit_get_422_and_a_reason(golden):
+    for fields in (
+        {"queries": ["a"], "topk": 101},
+        {"queries": ["a"] * 4097},
+        {"queries": ["a" * 10_001]},
+        {"queries": "one string"},
+        {},
+    ):
+        response = golden.post(**fields)
+        assert response.status_code == 422
+        assert isinstance(response.json()["detail"], str)
+
+
+def test_a_body_beyond_the_limit_gets_422_declared_or_not(golden):
+    def chunks():
+        for _ in range(9):
+            yield b" " * (1 << 20)
+
+    for content in (b" " * (9 << 20), chunks()):
+        try:
+            response = httpx.post(f"{golden.url}/retrieve", content=content)
+        except httpx.WriteError:
+            continue  # answered and closed while the rest of the body was still being sent
+        assert response.status_code == 422
+        assert "body" in response.json()["detail"]
+    assert golden.post(queries=["novel"]).status_code == 200
+
+
+HOSTILE = [
+    "",
+    " \t\n",
+    "\x00\x01",
+    "🦀" * 2000,
+    "ﷺ" * 3000,
+    "a\u0300" * 3000,
+    "İ" * 5000,
+    "novel " * 1600,
+    "*?[](){}\\|^$",
+    "<search>novel</search>",
+    "'; DROP TABLE passages; --",
+]
+
+
+def test_hostile_queries_are_answered(golden):
+    response = golden.post(queries=HOSTILE)
+    assert response.status_code == 200
+    assert len(response.json()["result"]) == len(HOSTILE)
+    surrogate = httpx.post(f"{golden.url}/retrieve", content=b'{"queries": ["\\udfff novel"]}')
+    assert len(surrogate.json()["result"][0]) == 2
+
+
+def test_broken_http_does_not_stop_the_server(golden):
+    for sent in (b"\x00\xff\r\n\r\n", b"POST /retrieve HTTP/1.1\r\nContent-Length: 50\r\n\r\n{"):
+        with socket.create_connection(("127.0.0.1", golden.port), timeout=5) as connection:
+            connection.sendall(sent)
+    assert golden.post(queries=["novel"]).status_code == 200
+
+
+def test_health_metrics_and_documentation(golden):
+    golden.post(queries=["novel", "xyzzy"])
+    health = httpx.get(f"{golden.url}/health").json()
+    assert health == {"status": "ok", "backend": "bm25", "passages": 2, "topk": 3}
+    assert golden.metric('retrieval_requests_total{status="200"}') >= 1
+    assert golden.metric("retrieval_empty_results_total") >= 1
+    assert golden.metric("retrieval_batch_queries_count") >= 1
+    documented = httpx.get(f"{golden.url}/openapi.json").json()["paths"]["/retrieve"]["post"]
+    assert set(documented["responses"]) >= {"200", "400", "422", "503"}
+    fields = documented["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert set(fields) == {"queries", "topk", "return_scores"}
+    assert httpx.get(f"{golden.url}/docs").status_code == 200
+
+
+def test_two_hundred_parallel_posts_get_two_hundred_good_answers_t17(server, index, rows):
+    queries = make_queries(rows, 200)
+    backend = open_index(index)
+    expected = [[json.loads(hit.document) for hit in hits] for hits in backend.search(queries, 3)]
+    backend.close()
+    limits = httpx.Limits(max_connections=200)
+    with httpx.Client(limits=limits, timeout=60) as client:
+
+        def post(query):
+            return client.post(f"{server.url}/retrieve", json={"queries": [query], "topk": 3})
+
+        with concurrent.futures.ThreadPoolExecutor(200) as pool:
+            responses = list(pool.map(post, queries))
+    assert [response.status_code for response in responses] == [200] * 200
+    assert [response.json()["result"][0] for response in responses] == expected
+    assert server.metric("retrieval_waiting_queries") == 0
+
+
+def test_overload_gets_503_with_retry_after_and_passes(tmp_path, upstream):
+    upstream.open.clear()
+    options = ("--threads", 1, "--max-batch", 1, "--max-waiting", 2)
+    with (
+        served(tmp_path, "--remote", upstream.url, *options) as running,
+        concurrent.futures.ThreadPoolExecutor(3) as pool,
+    ):
+        first = pool.submit(running.post, queries=["1"])
+        assert upstream.arrived.acquire(timeout=20)  # the only thread is busy
+        waiting = [pool.submit(running.post, queries=[name]) for name in "23"]
+        deadline = time.monotonic() + 20
+        while running.metric("retrieval_waiting_queries") < 2:
+            assert time.monotonic() < deadline
+        for _ in range(5):
+            response = running.post(queries=["4"])
+            assert response.status_code == 503
+            assert int(response.headers["retry-after"]) >= 1
+            assert "waiting" in response.json()["detail"]
+        assert httpx.get(f"{running.url}/health").status_code == 200
+        upstream.open.set()
+        assert [f.result().status_code for f in (first, *waiting)] == [200] * 3
+        assert running.post(queries=["4"]).status_code == 200
+
+
+def test_a_slow_backend_gets_503_within_the_deadline_t15(tmp_path, upstream):
+    upstream.open.clear()
+    with served(tmp_path, "--remote", upstream.url, "--timeout", 0.5) as running:
+        response = running.post(queries=["1"], timeout=20)
+        assert response.status_code == 503
+        assert "retry-after" in response.headers
+        upstream.open.set()
+        assert running.post(queries=["1"]).status_code == 200
+
+
+def test_a_remote_is_passed_through_and_its_rubbish_kept_out(tmp_path, upstream):
+    with served(tmp_path, "--remote", upstream.url) as running:
+        document = {"id": "u1", "contents": "Title\ntext"}
+        scored = running.post(queries=["a", "b"], topk=2, return_scores=True).json()
+        assert scored == {"result": [[{"document": document, "score": 1.5}] * 2] * 2}
+        assert running.post(queries=["a"], topk=1).json() == {"result": [[document]]}
+        for rubbish in (
+            b"<html>",
+            b"{}",
+            b'{"result": []}',
+            b'{"result": [null]}',
+            b'{"result": [[{"document": {"contents": 3}, "score": 1}]]}',
+            b'{"result": [[{"document": {"contents": "x"}, "score": NaN}]]}',
+            b"[" * 100_000,
+        ):
+            upstream.spoilt = rubbish
+            response = running.post(queries=["a"])
+            assert response.status_code == 502
+            assert "protocol" in response.json()["detail"] or "results" in response.json()["detail"]
+        upstream.spoilt, upstream.status = b"", 500
+        assert running.post(queries=["a"]).status_code == 503
+        upstream.stop()
+        response = running.post(queries=["a"])
+        assert response.status_code == 503
+        assert "retry-after" in response.headers
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_shutdown_answers_what_is_in_flight(tmp_path, upstream, number):
+    upstream.open.clear()
+    with (
+        served(tmp_path, "--remote", upstream.url) as running,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        pending = pool.submit(running.post, queries=["1"])
+        assert upstream.arrived.acquire(timeout=20)
+        running.process.send_signal(number)
+        deadline = time.monotonic() + 20
+        while True:  # until it takes no more connections
+            try:
+                socket.create_connection(("127.0.0.1", running.port), timeout=1).close()
+            except OSError:
+                break
+            assert time.monotonic() < deadline
+        upstream.open.set()
+        assert pending.result().status_code == 200
+        assert running.process.wait(timeout=20) == 0
+    log = (tmp_path / "server.log").read_text()
+    assert "Traceback" not in log
+
+
+def test_a_recorded_run_is_replayed_without_the_corpus(tmp_path, index, rows):
+    recorded = tmp_path / "recorded.jsonl"
+    queries = [*make_queries(rows, 40), "", "xyzzy"]
+    body = {"queries": queries, "topk": 4, "return_scores": True}
+    with served(tmp_path, "--index", index, "--record", recorded) as running:
+        expected = running.post(**body).json()
+        running.post(queries=queries[:3])  # the default top-k
+    with served(tmp_path, "--replay", recorded) as running:
+        assert running.post(**body).json() == expected
+        assert running.metric("retrieval_replay_misses_total") == 0
+        assert len(running.post(queries=queries[:1]).json()["result"][0]) == 3
+        unknown = running.post(queries=["never asked"])
+        assert (unknown.status_code, unknown.json()) == (200, {"result": [[]]})
+        assert running.metric("retrieval_replay_misses_total") == 1
+
+
+def test_the_ready_line_names_address_backend_and_size(tmp_path, index):
+    with served(tmp_path, "--index", index) as running:
+        line = running.process.stdout.readline()
+        assert line == f"ready: http://127.0.0.1:{running.port}/retrieve (bm25, 300 passages)\n"
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.stdout.read() == ""
+        assert running.process.wait(timeout=20) == 0
+
+
+def refused(*words):
+    done = subprocess.run(command("serve", *words), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    return done.stderr.strip()
+
+
+def test_what_cannot_be_served_is_refused_in_one_line_t22(tmp_path, index):
+    faiss_file = tmp_path / "e5_Flat.index"
+    faiss_file.write_bytes(os.urandom(100))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words, reason in [
+            (("--index", faiss_file), "FAISS"),
+            (("--index", index, "--backend", "dense"), "not for dense"),
+            (("--index", tmp_path / "none"), "no such index"),
+            (("--index", index, "--port", port), "cannot listen"),
+            (("--index", index, "--topk", 200), "--max-topk"),
+            (("--remote", "localhost:80/x"), "not a URL"),
+        ]:
+            message = refused("--port", 0, *words) if "--port" not in words else refused(*words)
+            assert reason in message
+            assert "\n" not in message

@@ -1,0 +1,1 @@
+"""A retrieval server that speaks Search-R1's protocol, and the indexes it serves."""
