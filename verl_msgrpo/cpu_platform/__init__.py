@@ -32,6 +32,9 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # vLLM pins its threads to cores of its own choice, which the trainer shares.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # vLLM and verl compile a few functions at the first call, for longer than a small run needs
+    # them; 0 turns it on again.
+    "TORCH_COMPILE_DISABLE": "1",
 }
 
 

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# Teaches a tiny language model to search with MS-GRPO, through verl's ordinary main_ppo, without a
+# GPU. Sets up what is missing; needs Linux, two cores, 10 GiB of memory, no account and no key.
+#
+#   bash examples/quickstart/run.sh [Hydra overrides]
+#
+# Further arguments are passed on to main_ppo, for example actor_rollout_ref.actor.optim.lr=1e-3.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+########################### user-adjustable ###########################
+ADV_ESTIMATOR=${ADV_ESTIMATOR:-ms_grpo} # ms_grpo | grpo: everything else stays the same
+STEPS=${STEPS:-30}
+SEED=${SEED:-0}
+ROLLOUT_N=${ROLLOUT_N:-8}
+TRAIN_BATCH_SIZE=${TRAIN_BATCH_SIZE:-8}
+ACTOR_LR=${ACTOR_LR:-2e-4}
+RANKS=${RANKS:-1} # training processes, each with a vLLM replica
+VENV=${VENV:-$PWD/.venv}
+RUN_DIR=${RUN_DIR:-$PWD/outputs/quickstart/$ADV_ESTIMATOR-seed$SEED}
+DATA_DIR=${DATA_DIR:-$PWD/outputs/quickstart/data-seed$SEED}
+#######################################################################
+
+HERE=$PWD/examples/quickstart
+STARTED=$SECONDS
+say() { printf '\n== %s\n' "$*"; }
+
+say "1/4 environment"
+bash scripts/setup_cpu.sh "$VENV"
+export PATH="$VENV/bin:$PATH"
+# Threads that wait must not spin: verl runs about ten processes on the same cores.
+export OMP_WAIT_POLICY=PASSIVE
+SETUP_S=$((SECONDS - STARTED))
+
+say "2/4 model and data (seed $SEED)"
+# Made anew when the seed or the code that makes them differs.
+made_of=$(cat "$HERE"/{knowledge_base,questions,policy,prepare,retrieval}.py \
+    verl_msgrpo/search/observation.py | sha256sum | cut -c1-16)
+if [ "$(cat "$DATA_DIR/.made_of" 2>/dev/null)" = "$made_of" ]; then
+    echo "ready: $DATA_DIR"
+else
+    python "$HERE/prepare.py" --out "$DATA_DIR" --seed "$SEED"
+    echo "$made_of" >"$DATA_DIR/.made_of"
+fi
+
+say "3/4 training: $STEPS steps of $TRAIN_BATCH_SIZE questions x $ROLLOUT_N rollouts, $ADV_ESTIMATOR"
+rm -rf "$RUN_DIR"
+mkdir -p "$RUN_DIR"
+
+# The CPU platform of verl-msgrpo; no hub; one thread a process.
+export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 RAY_worker_niceness=0
+export VERL_FILE_LOGGER_PATH=$RUN_DIR/metrics.jsonl
+export QUICKSTART_CORPUS=$DATA_DIR/corpus.jsonl
+
+DATA=(
+    data.train_files="$DATA_DIR/train.parquet"
+    data.val_files="$DATA_DIR/val.parquet"
+    data.train_batch_size="$TRAIN_BATCH_SIZE"
+    data.max_prompt_length=48
+    data.max_response_length=192
+    data.seed="$SEED"
+    data.dataloader_num_workers=0
+)
+
+MODEL=(
+    actor_rollout_ref.model.path="$DATA_DIR/model"
+    actor_rollout_ref.model.use_remove_padding=False
+    actor_rollout_ref.model.enable_gradient_checkpointing=False
+    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+)
+
+ACTOR=(
+    actor_rollout_ref.actor.strategy=fsdp2
+    actor_rollout_ref.actor.optim.lr="$ACTOR_LR"
+    actor_rollout_ref.actor.use_kl_loss=False
+    actor_rollout_ref.actor.ppo_mini_batch_size="$TRAIN_BATCH_SIZE"
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64
+    actor_rollout_ref.actor.use_dynamic_bsz=False
+    actor_rollout_ref.actor.use_torch_compile=False
+    actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+    actor_rollout_ref.actor.fsdp_config.model_dtype=float32
+    actor_rollout_ref.actor.fsdp_config.dtype=float32
+    # Without this verl computes in bfloat16 (autocast) while vLLM samples in float32.
+    +actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32
+)
+
+ROLLOUT=(
+    actor_rollout_ref.rollout.name=vllm
+    actor_rollout_ref.rollout.n="$ROLLOUT_N"
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1
+    actor_rollout_ref.rollout.dtype=float32
+    actor_rollout_ref.rollout.load_format=auto
+    actor_rollout_ref.rollout.enforce_eager=True
+    actor_rollout_ref.rollout.max_model_len=256
+    actor_rollout_ref.rollout.max_num_seqs=64
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64
+    actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=32
+    # Held-out questions are answered as training questions are: by sampling.
+    actor_rollout_ref.rollout.val_kwargs.do_sample=True
+    actor_rollout_ref.rollout.val_kwargs.temperature=1.0
+    actor_rollout_ref.rollout.val_kwargs.top_p=1.0
+    actor_rollout_ref.rollout.val_kwargs.top_k=-1
+    # vLLM has no sleep mode on CPU.
+    +actor_rollout_ref.rollout.enable_sleep_mode=False
+    actor_rollout_ref.rollout.free_cache_engine=False
+)
+
+SEARCH=(
+    actor_rollout_ref.rollout.agent.num_workers=1
+    actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent
+    actor_rollout_ref.rollout.multi_turn.enable=True
+    actor_rollout_ref.rollout.multi_turn.format=hermes
+    actor_rollout_ref.rollout.multi_turn.function_tool_path="$HERE/tool.py"
+    actor_rollout_ref.rollout.multi_turn.max_assistant_turns=4
+    actor_rollout_ref.rollout.multi_turn.max_user_turns=4
+    actor_rollout_ref.rollout.multi_turn.max_tool_response_length=1000
+)
+
+REWARD=(
+    reward.num_workers=1
+    reward.custom_reward_function.path="$HERE/reward.py"
+    reward.custom_reward_function.name=compute_score
+)
+
+TRAINER=(
+    trainer.device=cpu
+    trainer.nnodes=1
+    trainer.n_gpus_per_node="$RANKS"
+    trainer.logger='[console,file]'
+    trainer.total_epochs=1000
+    trainer.total_training_steps="$STEPS"
+    trainer.val_before_train=True
+    trainer.test_freq="$STEPS"
+    trainer.save_freq="$STEPS"
+    trainer.resume_mode=disable
+    trainer.default_local_dir="$RUN_DIR/checkpoints"
+    trainer.validation_data_dir="$RUN_DIR/validation"
+    trainer.rollout_data_dir="$RUN_DIR/rollouts"
+    # verl looks for finished rollouts every 2 s, half of a step here.
+    trainer.v1.sampler.custom_sampler.path="$HERE/fast_polling.py"
+    trainer.v1.sampler.custom_sampler.name=FastPollingReplayBuffer
+    transfer_queue.backend.SimpleStorage.num_data_storage_units=1
+    # verl counts its workers in Ray's GPU slots; on CPU they are slots and nothing more.
+    +ray_kwargs.ray_init.num_gpus="$RANKS"
+    ray_kwargs.ray_init.num_cpus=16
+    +ray_kwargs.ray_init.include_dashboard=False
+)
+
+python "$HERE/progress.py" --run-dir "$RUN_DIR" -- \
+    python -m verl.trainer.main_ppo \
+    algorithm.adv_estimator="$ADV_ESTIMATOR" \
+    "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${SEARCH[@]}" "${REWARD[@]}" \
+    "${TRAINER[@]}" "$@"
+
+say "4/4 result"
+python "$HERE/summary.py" "$RUN_DIR"
+printf '\nset-up %d s, all else %d s\n' "$SETUP_S" $((SECONDS - STARTED - SETUP_S))
