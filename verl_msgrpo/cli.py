@@ -12,6 +12,7 @@ from verl_msgrpo.errors import UserError
 COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("verl_msgrpo.search.index_command", "build a search index from a corpus"),
     "serve": ("verl_msgrpo.search.serve_command", "serve passages with Search-R1's protocol"),
+    "episode": ("verl_msgrpo.search.episode_command", "run one search rollout in the terminal"),
     "doctor": ("verl_msgrpo.doctor", "check this installation and name the line that fixes it"),
 }
 

@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--agent", default="tool_agent", help="agent loop that searches")
+    parser.add_argument("--agent", default="search_tool_agent", help="agent loop that searches")
     args = parser.parse_args()
     began = time.monotonic()
     prepare(args.out, args.seed, args.agent)

@@ -1,9 +1,11 @@
-"""BM25 over the passages, and the text in which the policy sees the results."""
+"""BM25 over the passages of a made-up world, and the text in which the policy sees the results.
 
-import json
-from pathlib import Path
+For the demonstrations, which come from many short-lived worlds; training searches the retrieval
+server, which finds the same.
+"""
 
 import bm25s
+import Stemmer
 
 from verl_msgrpo.search.observation import NOTHING_FOUND, ByteMeasure, render
 
@@ -22,15 +24,12 @@ class Searcher:
         self._index = bm25s.BM25()
         self._index.index(self._tokens(self.contents), show_progress=False)
 
-    @classmethod
-    def from_jsonl(cls, path: Path) -> "Searcher":
-        """Index a corpus file with one passage a line."""
-        with path.open(encoding="utf-8") as lines:
-            return cls([json.loads(line) for line in lines])
-
     @staticmethod
     def _tokens(texts: list[str]) -> list[list[str]]:
-        return bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+        stemmer = Stemmer.Stemmer("english")
+        return bm25s.tokenize(
+            texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False
+        )
 
     def search(self, queries: list[str], top_k: int = TOP_K) -> list[list[str]]:
         """For each query the contents of its best passages, best first.

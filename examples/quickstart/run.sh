@@ -50,7 +50,19 @@ mkdir -p "$RUN_DIR"
 # The CPU platform of verl-msgrpo; no hub; one thread a process.
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 RAY_worker_niceness=0
 export VERL_FILE_LOGGER_PATH=$RUN_DIR/metrics.jsonl
-export QUICKSTART_CORPUS=$DATA_DIR/corpus.jsonl
+
+# The search engine: a retrieval server on a free port of this machine, for as long as we run.
+verl-msgrpo index --corpus "$DATA_DIR/corpus.jsonl" --output "$RUN_DIR/index" >"$RUN_DIR/server.log" 2>&1
+verl-msgrpo serve --index "$RUN_DIR/index" --port 0 --port-file "$RUN_DIR/port" \
+    >>"$RUN_DIR/server.log" 2>&1 &
+SERVER=$!
+trap 'kill "$SERVER" 2>/dev/null; wait "$SERVER" 2>/dev/null || true' EXIT
+while [ ! -s "$RUN_DIR/port" ]; do
+    kill -0 "$SERVER" 2>/dev/null || { cat "$RUN_DIR/server.log" >&2; exit 1; }
+    sleep 0.2
+done
+export RETRIEVAL_SERVICE_URL=http://127.0.0.1:$(cat "$RUN_DIR/port")/retrieve
+echo "search engine: $RETRIEVAL_SERVICE_URL"
 
 DATA=(
     data.train_files="$DATA_DIR/train.parquet"
@@ -107,13 +119,12 @@ ROLLOUT=(
 
 SEARCH=(
     actor_rollout_ref.rollout.agent.num_workers=1
-    actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent
+    actor_rollout_ref.rollout.agent.default_agent_loop=search_tool_agent
     actor_rollout_ref.rollout.multi_turn.enable=True
     actor_rollout_ref.rollout.multi_turn.format=hermes
-    actor_rollout_ref.rollout.multi_turn.function_tool_path="$HERE/tool.py"
+    actor_rollout_ref.rollout.multi_turn.tool_config_path="$PWD/verl_msgrpo/search/config/search_tool.yaml"
     actor_rollout_ref.rollout.multi_turn.max_assistant_turns=4
     actor_rollout_ref.rollout.multi_turn.max_user_turns=4
-    actor_rollout_ref.rollout.multi_turn.max_tool_response_length=1000
 )
 
 REWARD=(

@@ -1,7 +1,6 @@
-"""The quickstart's world, policy, reward and tool; training itself is an end-to-end matter."""
+"""The quickstart's world, policy, reward and search; training itself is an end-to-end matter."""
 
 import hashlib
-import importlib
 import json
 import random
 import string
@@ -24,6 +23,9 @@ import questions  # noqa: E402
 import retrieval  # noqa: E402
 import reward  # noqa: E402
 import summary  # noqa: E402
+
+from verl_msgrpo import cli  # noqa: E402
+from verl_msgrpo.search.server.opening import open_index  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -281,22 +283,23 @@ def test_random_transcripts_score_one_of_four_levels():
         assert (result["score"] == 1.0) == (result["acc"] == 1.0)
 
 
-# --- Tool -----------------------------------------------------------------------------------------
+# --- Retrieval ------------------------------------------------------------------------------------
 
 
-def test_tool(monkeypatch, tmp_path, countries):
-    pytest.importorskip("verl.tools.function_tool")
+def test_the_server_finds_what_the_demonstrations_show(tmp_path, countries, searcher):
+    """The index that run.sh builds, on the queries that answer the questions."""
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("\n".join(map(json.dumps, knowledge_base.passages(countries))))
-    monkeypatch.setenv("QUICKSTART_CORPUS", str(corpus))
-    tool = importlib.import_module("tool")
-    tool._searcher.cache_clear()
-    expected = "Doc 1(Title: Paris) Paris is the capital of France.\n"
-    assert tool.search(["capital Paris"]).startswith(expected)
-    assert tool.search("capital Paris") == tool.search(["capital Paris"])
-    assert tool.search(["zzzz"]) == retrieval.NOTHING_FOUND
-    assert tool.search([]) == tool.search({"a": 1}) != ""
-    assert tool.search([None, 3, "x" * 10**6])  # no error
+    assert cli.main(["index", "--corpus", str(corpus), "--output", str(tmp_path / "index")]) == 0
+    backend = open_index(tmp_path / "index")
+    queries = sorted({query for q in questions.questions(countries) for query in q.queries})
+    served = backend.search(queries, retrieval.TOP_K)
+    shown = searcher.search(queries)
+    same = [
+        json.loads(hits[0].document)["contents"] == passages[0]
+        for hits, passages in zip(served, shown, strict=True)
+    ]
+    assert sum(same) / len(same) >= 0.99
 
 
 # --- Files ----------------------------------------------------------------------------------------

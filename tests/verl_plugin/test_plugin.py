@@ -71,10 +71,13 @@ print(json.dumps(found))
 
 def test_a01_a_broken_plugin_is_seen(tmp_path):
     """The estimator's own import fails; verl itself would log that at DEBUG only."""
-    code = """
+    code = (
+        """
 import sys
 sys.modules["verl_msgrpo.advantages"] = None
-""" + LOOKUP
+"""
+        + LOOKUP
+    )
     done = run_python(code)
     assert last_json(done) is None
     assert "verl-msgrpo could not hook into verl.trainer.ppo.core_algos" in done.stderr

@@ -47,7 +47,7 @@ class SearchR1AgentLoop(AgentLoopBase):
         self,
         *args: object,
         tools: ToolListWrap | None = None,
-        rollout_timeout: float = 1800.0,
+        rollout_timeout: float = 3600.0,
         search_tag: str = "search",
         information_tag: str = "information",
         answer_tag: str = "answer",

@@ -50,7 +50,7 @@ class SearchToolAgentLoop(ToolAgentLoop):
     def __init__(
         self,
         *args: object,
-        rollout_timeout: float = 1800.0,
+        rollout_timeout: float = 3600.0,
         tool_timeout: float = 120.0,
         **kwargs: object,
     ) -> None:

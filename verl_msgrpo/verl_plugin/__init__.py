@@ -56,8 +56,15 @@ def _register_trainers(v1: ModuleType) -> None:
     register_trainers()
 
 
+def _register_agent_loops(agent_loop: ModuleType) -> None:
+    from verl_msgrpo.search.agent_loops import register_agent_loops
+
+    register_agent_loops()
+
+
 _on_import("verl.trainer.ppo.core_algos", _register_estimator)
 _on_import("verl.trainer.ppo.v1", _register_trainers)
+_on_import("verl.experimental.agent_loop", _register_agent_loops)
 
 # Opt-in, never detected: the CPU-only head node of a GPU cluster must resolve its platform as
 # verl does without this plugin.

@@ -1,23 +1,28 @@
 """verl's V1 trainers under their own names, which say early what verl says late or never.
 
-Nothing here changes a run of another estimator than `ms_grpo`.
+What is trained, and how, stays verl's. A run that uses neither our estimator nor our search tool
+is not changed at all.
 """
 
 import logging
 
-from omegaconf import DictConfig
+import transfer_queue as tq
+from omegaconf import DictConfig, OmegaConf
+from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 
+from verl_msgrpo.search.metrics import search_metrics
 from verl_msgrpo.verl_plugin.estimator import ms_grpo_config
 
 logger = logging.getLogger(__name__)
 
 # Without a limit of the user's, say every so many batches that the filter still finds too little.
 WARN_EVERY_GEN_BATCHES = 10
+SEARCH_TOOL_NAMES = ("verl_msgrpo.search.SearchTool", "verl_msgrpo.search.tool.SearchTool")
 
 
 class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
-    """Checks `algorithm.ms_grpo` before workers start, and bounds the filtering of groups.
+    """Checks our settings before workers start, bounds the filtering of groups, logs searches.
 
     `algorithm.filter_groups.max_num_gen_batches` is ignored by verl 0.9's V1 trainer, which goes on
     generating for ever when every group is filtered out (all prompts solved, or none). Here a step
@@ -27,6 +32,7 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
     def __init__(self, config: DictConfig) -> None:
         if config.algorithm.adv_estimator == "ms_grpo":
             ms_grpo_config(config.algorithm)
+        check_search_tools(config)
         self._prompts_of_step = 0
         super().__init__(config)
 
@@ -59,6 +65,48 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
         interval = WARN_EVERY_GEN_BATCHES * needed
         if self._prompts_of_step // interval > before // interval:
             logger.warning("%s. Generating more, without limit", numbers)
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
+    ) -> None:
+        """verl's metrics, and those of our search tool, which verl carries but does not log."""
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        if not _tool_config_path(self.config):
+            return
+        rows = zip(batch.keys, batch.tags, strict=True)
+        keys = [key for key, tag in rows if not tag.get("is_padding", False)]
+        data = tq.kv_batch_get(
+            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+        )
+        extra_fields = data["extra_fields"].tolist()
+        metrics.update(search_metrics([row for row in extra_fields if isinstance(row, dict)]))
+
+
+def _tool_config_path(config: DictConfig) -> str | None:
+    path = OmegaConf.select(config, "actor_rollout_ref.rollout.multi_turn.tool_config_path")
+    return str(path) if path else None
+
+
+def check_search_tools(config: DictConfig) -> None:
+    """Asks the retrieval server of every SearchTool once, before anything is started.
+
+    Raises:
+        UserError: a setting is wrong or the server does not answer, in one line.
+    """
+    path = _tool_config_path(config)
+    if path is None:
+        return
+    from verl_msgrpo.search.probe import probe
+    from verl_msgrpo.search.settings import read_settings
+
+    for tool in OmegaConf.load(path).get("tools", []):
+        if tool.get("class_name") in (
+            "verl_msgrpo.search.SearchTool",
+            "verl_msgrpo.search.tool.SearchTool",
+        ):
+            settings = read_settings(OmegaConf.to_container(tool.config, resolve=True))
+            if settings.probe:
+                probe(settings.client)
 
 
 def register_trainers() -> None:
