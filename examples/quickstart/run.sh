@@ -16,6 +16,7 @@ ROLLOUT_N=${ROLLOUT_N:-8}
 TRAIN_BATCH_SIZE=${TRAIN_BATCH_SIZE:-8}
 ACTOR_LR=${ACTOR_LR:-2e-4}
 RANKS=${RANKS:-1} # training processes, each with a vLLM replica
+SEARCH_URL=${SEARCH_URL:-} # http://host:port/retrieve of a running server; empty: one is started
 VENV=${VENV:-$PWD/.venv}
 RUN_DIR=${RUN_DIR:-$PWD/outputs/quickstart/$ADV_ESTIMATOR-seed$SEED}
 DATA_DIR=${DATA_DIR:-$PWD/outputs/quickstart/data-seed$SEED}
@@ -51,17 +52,21 @@ mkdir -p "$RUN_DIR"
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 RAY_worker_niceness=0
 export VERL_FILE_LOGGER_PATH=$RUN_DIR/metrics.jsonl
 
-# The search engine: a retrieval server on a free port of this machine, for as long as we run.
-verl-msgrpo index --corpus "$DATA_DIR/corpus.jsonl" --output "$RUN_DIR/index" >"$RUN_DIR/server.log" 2>&1
-verl-msgrpo serve --index "$RUN_DIR/index" --port 0 --port-file "$RUN_DIR/port" \
-    >>"$RUN_DIR/server.log" 2>&1 &
-SERVER=$!
-trap 'kill "$SERVER" 2>/dev/null; wait "$SERVER" 2>/dev/null || true' EXIT
-while [ ! -s "$RUN_DIR/port" ]; do
-    kill -0 "$SERVER" 2>/dev/null || { cat "$RUN_DIR/server.log" >&2; exit 1; }
-    sleep 0.2
-done
-export RETRIEVAL_SERVICE_URL=http://127.0.0.1:$(cat "$RUN_DIR/port")/retrieve
+# The search engine: unless there is one, a retrieval server on a free port of this machine, for as
+# long as we run.
+if [ -z "$SEARCH_URL" ]; then
+    verl-msgrpo index --corpus "$DATA_DIR/corpus.jsonl" --output "$RUN_DIR/index" >"$RUN_DIR/server.log" 2>&1
+    verl-msgrpo serve --index "$RUN_DIR/index" --port 0 --port-file "$RUN_DIR/port" \
+        >>"$RUN_DIR/server.log" 2>&1 &
+    SERVER=$!
+    trap 'kill "$SERVER" 2>/dev/null; wait "$SERVER" 2>/dev/null || true' EXIT
+    while [ ! -s "$RUN_DIR/port" ]; do
+        kill -0 "$SERVER" 2>/dev/null || { cat "$RUN_DIR/server.log" >&2; exit 1; }
+        sleep 0.2
+    done
+    SEARCH_URL=http://127.0.0.1:$(cat "$RUN_DIR/port")/retrieve
+fi
+export RETRIEVAL_SERVICE_URL=$SEARCH_URL
 echo "search engine: $RETRIEVAL_SERVICE_URL"
 
 DATA=(

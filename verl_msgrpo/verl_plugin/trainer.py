@@ -78,7 +78,7 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
         data = tq.kv_batch_get(
             keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
         )
-        extra_fields = data["extra_fields"].tolist()
+        extra_fields = list(data["extra_fields"])  # whatever container TransferQueue has put it in
         metrics.update(search_metrics([row for row in extra_fields if isinstance(row, dict)]))
 
 
