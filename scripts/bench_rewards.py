@@ -1,0 +1,134 @@
+"""Measures the rewards against their bars. Needs the extra `rewards`.
+
+    python scripts/bench_rewards.py
+
+Prints one line a bar: a ratio to it (above 1 is better than asked for), and OK or MISSED. Anything
+else that runs meanwhile shifts the ratios.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from verl_msgrpo.rewards import math_answer, multiple_choice, search_qa
+
+CHECKS_PER_SECOND = 200
+MISSING_SECONDS = 1e-3
+LIMIT_S = 2.0
+ENDLESS = r"\boxed{9^{9^{9^{9}}}}"
+
+
+def main() -> int:
+    """Runs every measurement; the exit code is 1 where a bar was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--checks", type=int, default=3000, help="for throughput (3000)")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    pairs = ordinary_answers(random.Random(args.seed), args.checks)
+    for gold, response in pairs[:20]:
+        math_answer.compute_score("", response, gold)  # starts and warms both workers
+    met = [
+        report("math, checks/s of ordinary answers", throughput(pairs), CHECKS_PER_SECOND),
+        report_at_most("math, longest wait behind two endless answers, s", poisoned(), LIMIT_S),
+    ]
+    scorers = {
+        "math_answer": math_answer.compute_score,
+        "multiple_choice": multiple_choice.compute_score,
+        "search_qa": search_qa.compute_score,
+    }
+    for name, scorer in scorers.items():
+        seconds = missing(scorer)
+        met.append(
+            report_at_most(f"{name}, no answer in 8,000 tokens, s", seconds, MISSING_SECONDS)
+        )
+    return 0 if all(met) else 1
+
+
+def ordinary_answers(rng: random.Random, count: int) -> list[tuple[str, str]]:
+    """Pairs of a ground truth and a response, half of them equal, none solved without a worker."""
+    pairs = []
+    for _ in range(count):
+        a, b, c = (rng.randint(2, 999) for _ in range(3))
+        gold, answer = rng.choice(
+            [
+                (f"\\frac{{{a}}}{{{b}}}", f"{a}/{b}"),
+                (f"{a / 8}", f"\\frac{{{a}}}{{8}}"),
+                (f"{a}\\sqrt{{{b}}}", f"\\sqrt{{{b}}} \\cdot {a}"),
+                (f"({a}, {b})", f"({a},{b})"),
+                (f"{a}x^2+{b}x", f"x({a}x+{b})"),
+                (f"{a}", f"{a}\\text{{ cm}}"),
+                (f"{a}", f"x = {a}"),
+                (f"\\frac{{{a}\\pi}}{{{b}}}", f"\\frac{{{a}}}{{{b}}}\\pi"),
+                (f"{a}^{{2}}+{c}", f"{a * a + c}"),
+            ]
+        )
+        if rng.random() < 0.5:
+            answer = answer.replace(str(a), str(a + 1))
+        pairs.append((gold, f"So the answer is $\\boxed{{{answer}}}$."))
+    return pairs
+
+
+def throughput(pairs: list[tuple[str, str]]) -> float:
+    """Checks per second from eight threads, as verl's reward workers call."""
+    started = time.monotonic()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda pair: math_answer.compute_score("", pair[1], pair[0]), pairs))
+    return len(pairs) / (time.monotonic() - started)
+
+
+def poisoned() -> float:
+    """Seconds that the slowest of 50 ordinary checks takes while every worker meets poison."""
+    poison = [
+        threading.Thread(
+            target=math_answer.compute_score, args=("", ENDLESS, "7"), kwargs={"timeout_s": LIMIT_S}
+        )
+        for _ in range(2)
+    ]
+    for thread in poison:
+        thread.start()
+    time.sleep(0.05)
+    longest = 0.0
+    for number in range(50):
+        started = time.monotonic()
+        reward = math_answer.compute_score("", f"\\boxed{{\\frac{{{number}}}{{7}}}}", f"{number}/7")
+        longest = max(longest, time.monotonic() - started)
+        assert reward["score"] == 1
+    for thread in poison:
+        thread.join()
+    return longest
+
+
+def missing(scorer: Callable[..., object]) -> float:
+    """Seconds for a long response without an answer; the median of 200."""
+    response = "We compute $\\frac{a}{b}$ and see that it is not what we want. " * 500
+    seconds = []
+    for _ in range(200):
+        started = time.perf_counter()
+        scorer("", response, "B", {})
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def report(name: str, value: float, bar: float) -> bool:
+    """Prints a value that should be at least the bar."""
+    return _print(name, value, bar, value / bar)
+
+
+def report_at_most(name: str, value: float, bar: float) -> bool:
+    """Prints a value that should be at most the bar."""
+    return _print(name, value, bar, bar / value)
+
+
+def _print(name: str, value: float, bar: float, ratio: float) -> bool:
+    verdict = "OK" if ratio >= 1 else "MISSED"
+    print(f"{name}: {value:.4g} (bar {bar:g}), ratio {ratio:.2f} {verdict}", flush=True)
+    return ratio >= 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
