@@ -62,6 +62,11 @@ def _key(name: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", name).casefold() if c.isalnum())
 
 
+def _ascii(name: str) -> str:
+    """A name without accents: the policy's tokenizer is byte-level, where "ā" spells a byte."""
+    return unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().strip()
+
+
 def load_countries() -> list[Country]:
     """Every larger country for which all six facts are known, sorted by name.
 
@@ -76,14 +81,14 @@ def load_countries() -> list[Country]:
     for city in sorted(cache.get_cities().values(), key=lambda c: -c["population"]):
         # A city whose other spellings include the capital's name is that capital.
         if not any(taken[_key(name)] for name in (city["name"], *city["alternatenames"])):
-            cities.setdefault(city["countrycode"], []).append(city["name"].strip())
+            cities.setdefault(city["countrycode"], []).append(city["name"])
 
     countries = []
     for record in records:
         languages = get_official_languages(record["iso"], de_facto=True)
         facts = {
-            "name": record["name"].strip(),
-            "capital": record["capital"].strip(),
+            "name": record["name"],
+            "capital": record["capital"],
             "city": next((c for c in cities.get(record["iso"], []) if not taken[_key(c)]), ""),
             "currency": english.currencies.get(record["currencycode"], ""),
             "language": english.languages.get(languages[0].split("_")[0], "") if languages else "",
@@ -93,7 +98,7 @@ def load_countries() -> list[Country]:
         unique = all(taken[_key(facts[role])] == 1 for role in ("name", "capital"))
         if unique and all(facts.values()):
             taken[_key(facts["city"])] += 1
-            countries.append(Country(**facts))
+            countries.append(Country(**{role: _ascii(fact) for role, fact in facts.items()}))
     return sorted(countries, key=lambda c: c.name)
 
 

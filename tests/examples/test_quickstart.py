@@ -57,6 +57,13 @@ def test_names_of_places_are_unique(countries):
     assert len(places) == len(set(places)) == 3 * len(countries)
 
 
+def test_every_name_is_one_token_that_decodes_to_it(countries, tokenizer):
+    for name in knowledge_base.names(countries):
+        ids = tokenizer.encode(name, add_special_tokens=False)
+        assert len(ids) == 1, name
+        assert tokenizer.decode(ids) == name
+
+
 def test_no_held_out_entity_in_training(countries):
     train, held_out = questions.split(countries, random.Random(1), 25, 200)
     assert len(held_out) == 200 == len({q.text for q in held_out})

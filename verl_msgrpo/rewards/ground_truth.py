@@ -1,0 +1,27 @@
+"""The accepted answers in a row's ground truth, in whatever form data sets keep them."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+
+class GroundTruthError(ValueError):
+    """A row that nothing can be scored against; the message says what is wrong with it."""
+
+
+def accepted_answers(ground_truth: object) -> list[str]:
+    """The accepted answers, as they are written, at least one.
+
+    A string or a number is one answer; a list or an array holds several; a mapping holds them under
+    `target`, as Search-R1's rows do. Raises GroundTruthError where there is none.
+    """
+    if isinstance(ground_truth, Mapping):
+        ground_truth = ground_truth.get("target")
+    if isinstance(ground_truth, np.ndarray):
+        ground_truth = ground_truth.ravel().tolist()
+    several = isinstance(ground_truth, Iterable) and not isinstance(ground_truth, str | bytes)
+    items = list(ground_truth) if several else [ground_truth]  # type: ignore[call-overload]
+    texts = [str(item).strip() for item in items if isinstance(item, str | int | float | np.number)]
+    if not any(texts):
+        raise GroundTruthError(f"no answer in the ground truth, which is a {type(ground_truth)}")
+    return [text for text in texts if text]

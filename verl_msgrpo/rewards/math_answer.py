@@ -1,0 +1,99 @@
+r"""Mathematics (AIME, DAPO-Math, MATH): the answer in `\boxed{}`.
+
+The rules:
+
+- Strict, the default: the answer is the `\boxed{}` (or `\fbox{}`) of the final turn that closes
+  last. Boxes in observations never count, nor do earlier boxes. `lenient=True` also takes what
+  follows the last "answer is" or "answer:" where there is no box; a number elsewhere never counts.
+- It is right if it equals an accepted answer, by math-verify and the rules of `math_equal`: a
+  decimal has to be exact, or to have at least six places and equal the right answer rounded to its
+  places; "28\%" equals 28 and 0.28; "0,1" is a list without order; `x<3` equals `(-\infty,3)`.
+- A check that takes longer than `timeout_s` is stopped and the answer wrong, `timeout` = 1. So is
+  an answer of more than 2,000 characters, unchecked.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from verl_msgrpo.rewards.extract import boxes
+from verl_msgrpo.rewards.ground_truth import accepted_answers
+from verl_msgrpo.rewards.math_pool import WORKERS, Verdict, shared_pool
+from verl_msgrpo.rewards.math_text import plain_integer, stated_answer
+from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS, final_turn, is_cut_off
+from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
+
+if find_spec("math_verify") is None:
+    raise ImportError("math_answer needs math-verify: pip install 'verl-msgrpo[rewards]'")
+
+MAX_ANSWER_CHARS = 2000
+_ALARM = Alarm("math_answer")
+
+
+def compute_score(
+    data_source: object,
+    solution_str: object,
+    ground_truth: object,
+    extra_info: object = None,
+    *,
+    lenient: bool = False,
+    format_bonus: float = 0.0,
+    timeout_s: float = 5.0,
+    workers: int = WORKERS,
+    observation_tags: Sequence[str] = OBSERVATION_TAGS,
+    **_: object,
+) -> Reward:
+    r"""Scores one response; never raises.
+
+    Args:
+        data_source: not looked at.
+        solution_str: the decoded response, observations included.
+        ground_truth: one answer or several, LaTeX or plain, with or without `$` or `\boxed{}`.
+        extra_info: may say `truncated`.
+        lenient: whether a statement counts where there is no box.
+        format_bonus: share of the score for a box that is not empty, right or wrong (0 to 1).
+        timeout_s: seconds that the check of one answer may take.
+        workers: processes that check, per process that scores; fixed by the first call.
+        observation_tags: names of the tags around observations.
+
+    Returns:
+        `score` = (1 - format_bonus) * acc + format_bonus * format_ok, `acc`, `format_ok`,
+        `truncated`, `timeout`, `error`, `pred`.
+    """
+
+    def score() -> Outcome:
+        golds = [_unboxed(gold) for gold in accepted_answers(ground_truth)]
+        text = final_turn(solution_str, observation_tags)
+        found = boxes(text)
+        boxed = found.last.content if found.last else ""
+        stated = stated_answer(text) if lenient and not found.last and not found.left_open else ""
+        answer = boxed or stated
+        verdict = _check(golds, answer, timeout_s, workers) if answer else Verdict(False)
+        if verdict.error:
+            raise RuntimeError(verdict.error)
+        return Outcome(
+            value=float(verdict.equal),
+            correct=verdict.equal,
+            format_ok=bool(boxed),
+            pred=answer,
+            truncated=found.left_open or is_cut_off(text, extra_info),
+            timeout=verdict.timeout,
+        )
+
+    return score_safely(score, keys=(), alarm=_ALARM, format_bonus=format_bonus)
+
+
+def _unboxed(gold: str) -> str:
+    boxed = boxes(gold).last
+    return boxed.content if boxed else gold
+
+
+def _check(golds: list[str], answer: str, timeout_s: float, workers: int) -> Verdict:
+    """Compares in this process where that takes no algebra."""
+    if answer in golds:
+        return Verdict(True)
+    if len(answer) > MAX_ANSWER_CHARS:
+        return Verdict(False)
+    number, right = plain_integer(answer), [plain_integer(gold) for gold in golds]
+    if number is not None and None not in right:
+        return Verdict(number in right)
+    return shared_pool(workers).check(golds, answer, timeout_s)
