@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
+from verl_msgrpo.errors import UserError
 from verl_msgrpo.verl_plugin.trainer import MSGRPOTrainerMixin, register_trainers
 
 MODES = ["sync", "colocate_async", "separate_async"]
@@ -112,3 +113,27 @@ def test_a15_filtering_of_other_estimators_is_left_to_verl(filtering_trainer):
     trainer = filtering_trainer(limit=1, estimator="grpo")
     for _ in range(5):
         trainer._add_prompts_to_generate(4)
+
+
+def search_config(tmp_path, url):
+    tools = tmp_path / "tools.yaml"
+    tools.write_text(
+        "tools:\n"
+        "  - class_name: verl_msgrpo.search.SearchTool\n"
+        f"    config: {{retrieval_service_url: {url}, timeout: 1}}\n"
+    )
+    config = algorithm_config("grpo")
+    config.actor_rollout_ref = {"rollout": {"multi_turn": {"tool_config_path": str(tools)}}}
+    return config
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [("http://127.0.0.1:9/retrieve", "retrieval server"), ("not-a-url", "retrieval_service_url")],
+)
+def test_l08_no_training_without_a_retrieval_server(tmp_path, monkeypatch, url, named):
+    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: pytest.fail("was built"))
+    monkeypatch.setattr("verl_msgrpo.search.probe._PAUSE_SECONDS", 0.0)
+    with pytest.raises(UserError, match=named) as error:
+        get_trainer_cls("sync")(search_config(tmp_path, url))
+    assert "\n" not in str(error.value)

@@ -99,12 +99,10 @@ def check_search_tools(config: DictConfig) -> None:
     from verl_msgrpo.search.probe import probe
     from verl_msgrpo.search.settings import read_settings
 
-    for tool in OmegaConf.load(path).get("tools", []):
-        if tool.get("class_name") in (
-            "verl_msgrpo.search.SearchTool",
-            "verl_msgrpo.search.tool.SearchTool",
-        ):
-            settings = read_settings(OmegaConf.to_container(tool.config, resolve=True))
+    tools = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    for tool in tools.get("tools") or [] if isinstance(tools, dict) else []:
+        if tool.get("class_name") in SEARCH_TOOL_NAMES:
+            settings = read_settings(tool.get("config") or {})
             if settings.probe:
                 probe(settings.client)
 
