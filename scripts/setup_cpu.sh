@@ -35,6 +35,7 @@ if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$want" ]; then
     exit 0
 fi
 
+mkdir -p "$(dirname "$VENV")"
 free_kib=$(df -Pk "$(dirname "$VENV")" | awk 'NR == 2 { print $4 }')
 [ "$free_kib" -gt $((8 * 1024 * 1024)) ] || fail "needs 8 GiB of disk for $VENV, $((free_kib / 1048576)) GiB are free"
 

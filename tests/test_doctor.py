@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +55,40 @@ def test_the_probe_reports_what_fails(monkeypatch):
     output, error = doctor._run_probe("raise ImportError('no such thing')")
     assert output is None
     assert error == "ImportError: no such thing"
+
+
+def test_a_hook_that_fails_is_seen(tmp_path):
+    """The plugin itself warns and goes on, so doctor has to name what is missing."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['verl_msgrpo.search.search_r1_agent'] = None\n"
+    )
+    code, findings = run_doctor(VERL_PLATFORM="cpu", PYTHONPATH=str(tmp_path))
+    assert code == 1
+    assert "search_r1_agent" in findings["agent loops"]["value"]
+    assert findings["estimator ms_grpo"]["fix"] is None
+
+
+def test_no_accelerator_is_no_problem_in_itself(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (finding,) = doctor.check_hardware()
+    assert finding.fix is None
+    assert "VERL_PLATFORM=cpu" in finding.value
+
+
+def test_every_extra_that_is_named_exists():
+    tomllib = pytest.importorskip("tomllib")
+    root = Path(doctor.__file__).parents[1]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    sources = [*root.glob("verl_msgrpo/**/*.py"), *root.glob("**/README.md")]
+    named = {
+        extra
+        for path in sources
+        for names in re.findall(r"(?:verl-msgrpo|\.)\[([a-z, -]+)\]", path.read_text())
+        for extra in names.split(",")
+    }
+    assert named
+    assert {extra.strip() for extra in named} <= set(extras)

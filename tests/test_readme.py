@@ -65,3 +65,8 @@ def test_scaling_table_of_the_page_on_grpo():
             ours = ms_grpo_advantages(rewards, MSGRPOConfig(epsilon=0.0, **settings))
             grpo = ms_grpo_advantages(rewards, MSGRPOConfig(epsilon=0.0, scales=(8,)))
             assert (ours / grpo)[0, 0].item() == pytest.approx(c, abs=5e-4)
+
+
+def test_nothing_is_left_to_fill_in():
+    for page in PAGES:
+        assert not re.search(r"^[A-Z]{5,}$|\bTODO\b", page.read_text(), re.MULTILINE), page

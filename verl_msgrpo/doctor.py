@@ -21,24 +21,29 @@ IMPORT_TIMEOUT_S = 300
 # Runs in a process of its own, as verl's workers do: `import verl`, then look the name up. The
 # last line of its output is the JSON; the libraries print as they please before it.
 PROBE = """
-import json, logging, os
-found = {}
-try:
-    import importlib
-    importlib.import_module("verl_msgrpo.verl_plugin")
-except Exception as error:
-    found["plugin_error"] = f"{type(error).__name__}: {error}"
+import importlib, json
+found = {"broken": {}}
+def attempt(what, action):
+    try:
+        action()
+    except Exception as error:
+        found["broken"][what] = f"{type(error).__name__}: {error}"
+def trainers():
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl_msgrpo.verl_plugin.trainer import MSGRPOTrainerMixin
+    assert issubclass(get_trainer_cls("sync"), MSGRPOTrainerMixin), "not registered"
+def agent_loops():
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry as registry
+    import verl_msgrpo.search.search_r1_agent, verl_msgrpo.search.search_tool_agent
+    missing = {"search_tool_agent", "search_r1_agent"} - set(registry)
+    assert not missing, f"not registered: {missing}"
+attempt("plugin", lambda: importlib.import_module("verl_msgrpo.verl_plugin"))
 import verl
 from verl.plugin.platform import get_platform
-from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
-function = ADV_ESTIMATOR_REGISTRY.get("ms_grpo")
-if function is None:
-    try:
-        import verl_msgrpo.verl_plugin.estimator
-    except Exception as error:
-        found["estimator_error"] = f"{type(error).__name__}: {error}"
-else:
-    found["estimator"] = function.__module__
+from verl.trainer.ppo import core_algos
+attempt("estimator", lambda: importlib.import_module("verl_msgrpo.verl_plugin.estimator"))
+attempt("trainers", trainers)
+attempt("agent loops", agent_loops)
 found["platform"] = get_platform().device_name
 print("\\n" + json.dumps(found))
 """
@@ -87,9 +92,9 @@ def check_versions() -> list[Finding]:
     findings.append(Finding("Python", platform.python_version(), fix))
     findings.append(_package("torch", "pip install torch"))
     findings.append(_verl_version())
-    findings.append(_package("ray", "pip install 'verl-msgrpo[verl]'"))
+    findings.append(_package("ray", "pip install 'ray[default]'"))
     findings.append(_package("TransferQueue", "pip install 'TransferQueue>=0.1.10'"))
-    findings.append(_package("transformers", "pip install 'verl-msgrpo[verl]'"))
+    findings.append(_package("transformers", "pip install transformers"))
     findings.append(_vllm_version())
     return findings
 
@@ -109,7 +114,7 @@ def _package(name: str, fix: str) -> Finding:
 def _verl_version() -> Finding:
     version = _installed("verl")
     if version is None:
-        return Finding("verl", "not installed", "pip install 'verl-msgrpo[verl]'")
+        return Finding("verl", "not installed", "pip install 'verl>=0.9.1,<0.10'")
     if not version.startswith(SUPPORTED_VERL):
         return Finding("verl", f"{version}, not checked", "pip install 'verl>=0.9.1,<0.10'")
     return Finding("verl", version)
@@ -123,7 +128,7 @@ def _vllm_version() -> Finding:
     return Finding(
         "vLLM",
         "not installed",
-        "on GPUs: pip install vllm; without: bash scripts/setup_cpu.sh (README, Installation)",
+        "on GPUs: pip install vllm; without: bash scripts/setup_cpu.sh (README, Without a GPU)",
     )
 
 
@@ -136,13 +141,14 @@ def check_loading() -> list[Finding]:
     if found is None:
         return [*findings, Finding("import verl", error, "mend this import first")]
     outcome = json.loads(found)
-    broken = outcome.get("plugin_error") or outcome.get("estimator_error")
-    if broken:
-        findings.append(Finding("plugin", broken, f"python -c 'import {PLUGIN_MODULE}.estimator'"))
+    broken = outcome["broken"]
+    for what, reason in broken.items():
+        fix = "pip install --force-reinstall verl-msgrpo, or the package that is named"
+        findings.append(Finding(what, reason, fix))
     loaded, error = _run_probe(LOOKUP)
     if loaded == "True":
         findings.append(Finding("estimator ms_grpo", "registered by `import verl`"))
-    elif not broken:
+    elif not broken.keys() & {"plugin", "estimator"}:
         findings.append(
             Finding(
                 "estimator ms_grpo",
@@ -195,16 +201,17 @@ def check_hardware() -> list[Finding]:
         device = torch.cuda.get_device_name()
         return [Finding("accelerator", f"{torch.cuda.device_count()} x {device}")]
     if asked == "cpu":
-        from verl_msgrpo.cpu_platform import unchecked_versions
+        return _cpu_platform()
+    # No problem in itself: so it is on the head node of a GPU cluster.
+    return [Finding("accelerator", "none found; without one: export VERL_PLATFORM=cpu")]
 
-        return [
-            Finding("CPU platform", f"{package} {installed}; checked with {checked}")
-            for package, (installed, checked) in unchecked_versions().items()
-        ] or [Finding("CPU platform", "chosen by VERL_PLATFORM=cpu")]
+
+def _cpu_platform() -> list[Finding]:
+    try:
+        from verl_msgrpo.cpu_platform import unchecked_versions
+    except Exception as error:
+        return [Finding("CPU platform", f"{type(error).__name__}: {error}", "mend this import")]
     return [
-        Finding(
-            "accelerator",
-            "none found",
-            "export VERL_PLATFORM=cpu to run without one (on a GPU cluster's head node: ignore)",
-        )
-    ]
+        Finding("CPU platform", f"{package} {installed}; checked with {checked}")
+        for package, (installed, checked) in unchecked_versions().items()
+    ] or [Finding("CPU platform", "chosen by VERL_PLATFORM=cpu")]

@@ -6,6 +6,7 @@
 #
 # Further arguments are passed on to main_ppo, for example actor_rollout_ref.actor.optim.lr=1e-3.
 set -euo pipefail
+CALLED_FROM=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 ########################### user-adjustable ###########################
@@ -25,6 +26,24 @@ DATA_DIR=${DATA_DIR:-$PWD/outputs/quickstart/data-seed$SEED}
 HERE=$PWD/examples/quickstart
 STARTED=$SECONDS
 say() { printf '\n== %s\n' "$*"; }
+fail() { printf 'run.sh: %s\n' "$*" >&2; exit 2; }
+# A path as a value in a Hydra override, where a bare comma, equals sign or "é" would mean something.
+quoted() { printf "'%s'" "${1//\'/\\\'}"; }
+
+[[ $ADV_ESTIMATOR =~ ^(ms_grpo|grpo)$ ]] || fail "ADV_ESTIMATOR=$ADV_ESTIMATOR: ms_grpo or grpo"
+for name in STEPS ROLLOUT_N TRAIN_BATCH_SIZE RANKS; do
+    [[ ${!name} =~ ^[1-9][0-9]{0,8}$ ]] || fail "$name=${!name} is not a whole number above 0"
+done
+[[ $SEED =~ ^[0-9]{1,9}$ ]] || fail "SEED=$SEED is not a whole number"
+((TRAIN_BATCH_SIZE * ROLLOUT_N % RANKS == 0)) ||
+    fail "TRAIN_BATCH_SIZE x ROLLOUT_N = $((TRAIN_BATCH_SIZE * ROLLOUT_N)) does not divide by RANKS=$RANKS"
+for name in VENV RUN_DIR DATA_DIR; do
+    [[ ${!name} = /* ]] || printf -v "$name" '%s' "$CALLED_FROM/${!name}"
+done
+# A finished run is replaced by the next one; nothing else is ever deleted.
+if [ -n "$(ls -A "$RUN_DIR" 2>/dev/null)" ] && [ ! -f "$RUN_DIR/.quickstart" ]; then
+    fail "RUN_DIR=$RUN_DIR holds something else than a run of the quickstart: name another folder"
+fi
 
 say "1/4 environment"
 bash scripts/setup_cpu.sh "$VENV"
@@ -47,6 +66,7 @@ fi
 say "3/4 training: $STEPS steps of $TRAIN_BATCH_SIZE questions x $ROLLOUT_N rollouts, $ADV_ESTIMATOR"
 rm -rf "$RUN_DIR"
 mkdir -p "$RUN_DIR"
+touch "$RUN_DIR/.quickstart"
 
 # The CPU platform of verl-msgrpo; no hub; one thread a process.
 export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 RAY_worker_niceness=0
@@ -70,8 +90,8 @@ export RETRIEVAL_SERVICE_URL=$SEARCH_URL
 echo "search engine: $RETRIEVAL_SERVICE_URL"
 
 DATA=(
-    data.train_files="$DATA_DIR/train.parquet"
-    data.val_files="$DATA_DIR/val.parquet"
+    data.train_files="$(quoted "$DATA_DIR/train.parquet")"
+    data.val_files="$(quoted "$DATA_DIR/val.parquet")"
     data.train_batch_size="$TRAIN_BATCH_SIZE"
     data.max_prompt_length=48
     data.max_response_length=192
@@ -80,7 +100,7 @@ DATA=(
 )
 
 MODEL=(
-    actor_rollout_ref.model.path="$DATA_DIR/model"
+    actor_rollout_ref.model.path="$(quoted "$DATA_DIR/model")"
     actor_rollout_ref.model.use_remove_padding=False
     actor_rollout_ref.model.enable_gradient_checkpointing=False
     +actor_rollout_ref.model.override_config.attn_implementation=sdpa
@@ -127,14 +147,14 @@ SEARCH=(
     actor_rollout_ref.rollout.agent.default_agent_loop=search_tool_agent
     actor_rollout_ref.rollout.multi_turn.enable=True
     actor_rollout_ref.rollout.multi_turn.format=hermes
-    actor_rollout_ref.rollout.multi_turn.tool_config_path="$PWD/verl_msgrpo/search/config/search_tool.yaml"
+    actor_rollout_ref.rollout.multi_turn.tool_config_path="$(quoted "$PWD/verl_msgrpo/search/config/search_tool.yaml")"
     actor_rollout_ref.rollout.multi_turn.max_assistant_turns=4
     actor_rollout_ref.rollout.multi_turn.max_user_turns=4
 )
 
 REWARD=(
     reward.num_workers=1
-    reward.custom_reward_function.path="$HERE/reward.py"
+    reward.custom_reward_function.path="$(quoted "$HERE/reward.py")"
     reward.custom_reward_function.name=compute_score
 )
 
@@ -149,11 +169,11 @@ TRAINER=(
     trainer.test_freq="$STEPS"
     trainer.save_freq="$STEPS"
     trainer.resume_mode=disable
-    trainer.default_local_dir="$RUN_DIR/checkpoints"
-    trainer.validation_data_dir="$RUN_DIR/validation"
-    trainer.rollout_data_dir="$RUN_DIR/rollouts"
+    trainer.default_local_dir="$(quoted "$RUN_DIR/checkpoints")"
+    trainer.validation_data_dir="$(quoted "$RUN_DIR/validation")"
+    trainer.rollout_data_dir="$(quoted "$RUN_DIR/rollouts")"
     # verl looks for finished rollouts every 2 s, half of a step here.
-    trainer.v1.sampler.custom_sampler.path="$HERE/fast_polling.py"
+    trainer.v1.sampler.custom_sampler.path="$(quoted "$HERE/fast_polling.py")"
     trainer.v1.sampler.custom_sampler.name=FastPollingReplayBuffer
     transfer_queue.backend.SimpleStorage.num_data_storage_units=1
     # verl counts its workers in Ray's GPU slots; on CPU they are slots and nothing more.
