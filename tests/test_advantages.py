@@ -35,6 +35,12 @@ def close(value, tolerance=1e-12):
     return pytest.approx(value, abs=tolerance, rel=tolerance)
 
 
+@pytest.mark.parametrize("config", [None, MSGRPOConfig(preset="paper"), ALL])
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0), (0, 0)])
+def test_no_rewards(shape, config):
+    assert ms_grpo_advantages(torch.zeros(shape), config).shape == shape
+
+
 # --- exact values
 
 

@@ -20,6 +20,14 @@ def test_frozen_and_hashable():
     assert hash(config) == hash(MSGRPOConfig(scales=(2, 4), scale_weights=(1.0, 2.0)))
 
 
+@pytest.mark.parametrize("got", ["[" * 100_000, 10**5000], ids=["deep", "long"])
+def test_errors_of_values_that_cannot_be_shown_are_one_line(got):
+    with pytest.raises(ValueError, match=r"^ms_grpo\.scales: allowed is a list of") as error:
+        MSGRPOConfig.from_mapping({"scales": got})
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
+
+
 @pytest.mark.parametrize(
     ("settings", "allowed"),
     [

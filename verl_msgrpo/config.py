@@ -85,15 +85,15 @@ class MSGRPOConfig:
         unknown = [str(name) for name in settings if name not in names]
         if unknown:
             raise ValueError(f"ms_grpo.{unknown[0]}: unknown; allowed are {', '.join(names)}")
-        given = {name: _plain(value) for name, value in settings.items()}
+        given = {name: plain_value(value) for name, value in settings.items()}
         given = {name: value for name, value in given.items() if value is not None}
         return cls(**given)  # type: ignore[arg-type]  # types are checked by __post_init__
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
     """Text that spells a number, boolean, list or null becomes that; all else stays."""
     if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
+        return tuple(plain_value(item) for item in value)
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -101,7 +101,7 @@ def _plain(value: object) -> object:
         text = text.lower().replace("none", "null")
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -155,7 +155,11 @@ def _checked(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _error(name: str, allowed: str, got: object) -> ValueError:
-    return ValueError(f"ms_grpo.{name}: allowed is {allowed}, got {str(got)[:80]!r}")
+    try:
+        shown = str(got)[:80]
+    except (ValueError, RecursionError):  # too many digits, lists too deep
+        shown = type(got).__name__
+    return ValueError(f"ms_grpo.{name}: allowed is {allowed}, got {shown!r}")
 
 
 def _integer(name: str, value: object, low: int, high: int | None = None) -> int:

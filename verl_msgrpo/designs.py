@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 RANDOM_DESIGNS = 1000  # the result is never worse than the best of that many, ...
-LARGE_DESIGN = 2**11  # ... unless the design has more entries (K' times G) than this
-RESTARTS = 8
-EXCHANGES = 2000  # at most, per restart
+LARGE_DESIGN = 2**9  # ... unless the design has more entries (K' times G): one restart, to be quick
+RESTARTS = 8  # at most, ...
+ALL_EXCHANGES = 2000  # ... and while they may make no more than that many together
+EXCHANGES = 1000  # at most, per restart
 CANDIDATES = 64  # members per subgroup that an exchange is chosen from
 
 
@@ -41,6 +42,9 @@ def subgroup_design(group_size: int, scale: int, subgroups: int, seed: int) -> t
         scale: tau, 2 <= tau <= G.
         subgroups: K >= 1.
         seed: >= 0.
+
+    Where K' times G is at most 512 (the paper: 8 times 8), no design is closer together than the
+    best of 1000 random balanced ones; larger ones are searched more briefly, for some 0.5 s.
 
     Returns:
         (K', tau) int64 member numbers, K' = `design_size`; ascending in each row, no row twice, the
@@ -66,13 +70,14 @@ def _rows_of(design: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def _search(group_size: int, scale: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """The best design (size, G) bool of a local search and of random ones."""
+    """The best design (size, G) bool of a local search and of random ones; large: the former."""
     if size == 1:
         return _random_designs(1, group_size, scale, size, rng)[0]
     large = size * group_size > LARGE_DESIGN
     best = _random_designs(1, group_size, scale, size, rng)[0]
     best_key = (scale + 1, 0.0)
-    for _ in range(1 if large else RESTARTS):
+    restarts = min(RESTARTS, ALL_EXCHANGES // _most_exchanges(size, group_size))
+    for _ in range(1 if large else restarts):
         design, even = _evened_out(_random_designs(1, group_size, scale, size, rng)[0], rng)
         if even:
             return design  # no design is better
@@ -81,7 +86,7 @@ def _search(group_size: int, scale: int, size: int, rng: np.random.Generator) ->
             best, best_key = design, key
     if large:
         return best
-    at_once = 2**20 // LARGE_DESIGN
+    at_once = 2**18 // LARGE_DESIGN
     for start in range(0, RANDOM_DESIGNS, at_once):
         number = min(at_once, RANDOM_DESIGNS - start)
         designs = _random_designs(number, group_size, scale, size, rng)
@@ -119,6 +124,10 @@ def _crowding(designs: np.ndarray) -> list[tuple[int, float]]:
     return [(int(most), -float(s)) for most, s in zip(overlaps.max(axis=1), sums, strict=True)]
 
 
+def _most_exchanges(size: int, group_size: int) -> int:
+    return min(max(200, 20 * size, group_size), EXCHANGES)
+
+
 def _evened_out(design: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
     """Exchanges members of two subgroups while that makes the overlaps more even.
 
@@ -131,19 +140,23 @@ def _evened_out(design: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarra
     size, group_size = design.shape
     scale = int(design[0].sum())
     members = design.astype(np.float64)
-    overlaps = members @ members.T
-    np.fill_diagonal(overlaps, np.nan)  # a subgroup with itself is no pair
-    most = math.ceil(np.nanmean(overlaps))
+    # 16 bits, because finding the largest is what takes the time in large designs
+    overlaps = (members @ members.T).astype(np.int16 if scale < 2**15 else np.int64)
+    np.fill_diagonal(overlaps, 0)
+    most = math.ceil(overlaps.sum(dtype=np.int64) / (size * (size - 1)))
+    np.fill_diagonal(overlaps, -1)  # a subgroup with itself is no pair
     shared = np.arange(scale + 1)
     # Minus the distance, more than the least possible largest overlap punished, and twins shunned.
     cost = shared / (2 * scale - shared) + 10.0 * np.maximum(shared - most, 0) ** 2
     cost[scale] += 1e6
-    for _ in range(min(max(200, 20 * size, group_size), EXCHANGES)):
-        largest = np.nanmax(overlaps)
-        if largest - np.nanmin(overlaps) <= 1:
+    for _ in range(_most_exchanges(size, group_size)):
+        largest_of_row = overlaps.max(axis=1)
+        largest = largest_of_row.max()
+        # Their sum never changes, so overlaps within 1 of each other are `most` and `most` - 1.
+        if largest == most and (most == 0 or np.count_nonzero(overlaps < most - 1) == size):
             return members.astype(bool), True
         # One of a pair that overlaps most, or of any pair where that leads nowhere.
-        crowded = np.flatnonzero(np.nanmax(overlaps, axis=1) == largest)
+        crowded = np.flatnonzero(largest_of_row == largest)
         s = rng.choice(crowded if largest == scale or rng.random() < 0.5 else size)
         t = (s + rng.integers(1, size)) % size
         leaving = rng.permutation(np.flatnonzero((members[s] > 0) & (members[t] == 0)))[:CANDIDATES]
@@ -153,7 +166,7 @@ def _evened_out(design: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarra
         # s gives a to t and gets b: another subgroup with b but not a now shares one member more
         # with s and one fewer with t; one with a but not b the other way round.
         others = np.delete(np.arange(size), [s, t])
-        in_s, in_t = overlaps[s, others].astype(int), overlaps[t, others].astype(int)
+        in_s, in_t = overlaps[s, others].astype(np.int64), overlaps[t, others].astype(np.int64)
         now = cost[in_s] + cost[in_t]
         gain_b = cost[np.minimum(in_s + 1, scale)] + cost[np.maximum(in_t - 1, 0)] - now
         gain_a = cost[np.maximum(in_s - 1, 0)] + cost[np.minimum(in_t + 1, scale)] - now
@@ -163,7 +176,7 @@ def _evened_out(design: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarra
         a, b = np.unravel_index(change.argmin(), change.shape)
         if change[a, b] > 1e-12:
             continue
-        step = with_b[:, b] - with_a[:, a]
+        step = (with_b[:, b] - with_a[:, a]).astype(np.int64)
         overlaps[s, others] = overlaps[others, s] = in_s + step
         overlaps[t, others] = overlaps[others, t] = in_t - step
         members[s, leaving[a]] = members[t, coming[b]] = 0.0

@@ -55,6 +55,11 @@ def test_what_cannot_run_is_told_in_a_line(model_dir, tmp_path):
     with retrieval_server() as server:
         with pytest.raises(UserError, match=f"--model {tmp_path}"):
             run("x", "--model", tmp_path, "--retrieval", server.url)
+        with pytest.raises(UserError, match="--model /nonexistent: there is no such folder"):
+            run("x", "--model", "/nonexistent", "--retrieval", server.url)
+        for seed in (-1, 2**32):
+            with pytest.raises(UserError, match=f"--seed {seed}: it must be from 0 to 4294967295"):
+                run("x", "--model", model_dir, "--retrieval", server.url, f"--seed={seed}")
         with pytest.raises(UserError, match="Unknown tool parser: no"):
             run("x", "--model", model_dir, "--retrieval", server.url, "--format", "no")
     with pytest.raises(UserError, match="retrieval_service_url is 'x'"):

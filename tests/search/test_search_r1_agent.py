@@ -9,28 +9,16 @@ from tests.search.fakes import (
     QWEN_TEMPLATE,
     ScriptedModel,
     build_tokenizer,
-    retrieval_server,
     spelled,
 )
 from tests.search.rollouts import counts, rollout, search_tool, text_of
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.search import tool as tool_module
 from verl_msgrpo.search.search_r1_agent import SearchR1AgentLoop
 
 SEARCH = "<think>I need the author.</think> <search> Dune </search>"
 ANSWER = "<think>Here.</think><answer> Frank Herbert </answer>"
 INFORMATION = "\n\n<information>Doc 1(Title: Dune) A novel by Frank Herbert.\n</information>\n\n"
-
-
-@pytest.fixture
-def server():
-    with retrieval_server() as running:
-        running.contents = ["Dune\nA novel by Frank Herbert."]
-        yield running
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer()
 
 
 def r1(model, tools, **settings):
@@ -128,6 +116,19 @@ def test_t15_a_failed_search_is_told_and_the_rollout_goes_on(server, tokenizer):
         text_of(output, tokenizer, mask=0)
     )
     assert counts(output) == {"searches": 1, "failed": 1}
+
+
+def test_t15_an_observation_that_cannot_be_rendered_is_told(server, tokenizer, monkeypatch):
+    def render(*_):
+        raise RuntimeError("Already borrowed")  # of a fast tokenizer in several threads
+
+    monkeypatch.setattr(tool_module, "render", render)
+    output = r1(ScriptedModel(tokenizer, [SEARCH, ANSWER]), [search_tool(server)])
+    assert text_of(output, tokenizer, mask=0) == (
+        "\n\n<information>Search error: internal error (RuntimeError).</information>\n\n"
+    )
+    assert counts(output) == {"searches": 1, "failed": 1}
+    assert output.extra_fields["search_ended"] == "finished"
 
 
 def test_t23_deadlines(server, tokenizer):

@@ -1,8 +1,11 @@
 """The tool's configuration, its YAML and its function form, loaded by verl itself."""
 
 import asyncio
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import hydra
@@ -151,6 +154,69 @@ def test_training_does_not_start_without_a_server():
         url = server.url
     with pytest.raises(UserError, match="Connection refused"):
         SearchTool({"retrieval_service_url": url})
+
+
+@contextlib.contextmanager
+def raw_server(answer):
+    """The URL of a port where every connection is given to `answer`, in a thread of its own."""
+
+    def serve(connection):
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            answer(connection)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/retrieve"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", r"it does not speak HTTP \(BadStatusLine\)"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200, r"it does not speak HTTP \(HTTPException\)"),
+    ],
+)
+def test_a_port_that_is_not_http_is_told_in_a_line(answer, said):
+    with (
+        raw_server(lambda connection: connection.sendall(answer)) as url,
+        pytest.raises(UserError, match=said) as error,
+    ):
+        SearchTool({"retrieval_service_url": url, "timeout": 5.0})
+    assert "\n" not in str(error.value)
+
+
+def test_a_server_that_drips_is_given_up():
+    """Each byte comes in time, the answer never: only the whole can be bounded."""
+    over = threading.Event()
+
+    def drip(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while not over.wait(0.02):
+            connection.sendall(b"x")
+
+    with raw_server(drip) as url:
+        with pytest.raises(UserError, match="no answer in time"):
+            SearchTool({"retrieval_service_url": url, "timeout": 0.2})
+        over.set()
+
+
+@pytest.mark.parametrize("mebibytes", [2, 9])
+def test_the_probe_reads_as_much_as_the_client(server, mebibytes):
+    server.contents = ["x" * (mebibytes << 20)]
+    config = {"retrieval_service_url": server.url}
+    if mebibytes == 2:
+        SearchTool(config)
+    else:
+        with pytest.raises(UserError, match="the answer is too large"):
+            SearchTool(config)
 
 
 def test_the_function_tool_file(server, monkeypatch):

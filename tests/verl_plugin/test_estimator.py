@@ -8,7 +8,11 @@ import torch
 
 from verl_msgrpo import MSGRPOConfig
 from verl_msgrpo.verl_plugin import estimator
-from verl_msgrpo.verl_plugin.estimator import compute_ms_grpo_advantage, ms_grpo_config
+from verl_msgrpo.verl_plugin.estimator import (
+    compute_ms_grpo_advantage,
+    ms_grpo_config,
+    session_keys,
+)
 
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
 omegaconf = pytest.importorskip("omegaconf")
@@ -192,7 +196,153 @@ def test_kinds_of_index():
         assert advantages[:, 0].tolist() == expected
 
 
+@pytest.mark.parametrize("index", [[["a"], ["a"]], np.zeros((2, 1)), [{}, {}]])
+def test_index_that_cannot_be_hashed(index):
+    rewards, mask = batch([1.0, 0.0])
+    with pytest.raises(ValueError, match=r"ms_grpo: index .* unhashable") as error:
+        compute_ms_grpo_advantage(rewards, mask, PLAIN, index)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [np.array([1.0, math.nan]), np.array(["a", np.float32("nan")], dtype=object), [math.nan] * 2],
+)
+def test_index_with_nan(index):
+    rewards, mask = batch([1.0, 0.0])
+    with pytest.raises(ValueError, match=r"ms_grpo: index .* NaN"):
+        compute_ms_grpo_advantage(rewards, mask, PLAIN, index)
+
+
+# --- an episode (session) is the sample
+
+
+def adv_of_sessions(rewards, keys, config=PLAIN):
+    with session_keys(keys):
+        return adv(rewards, [key.split("_")[0] for key in keys], config)
+
+
+def test_a12_a_session_of_three_rows_counts_once():
+    keys = ["u_0_0", "u_1_0", "u_1_1", "u_1_2"]
+    expected = [0.7071, -0.7071, -0.7071, -0.7071]
+    assert adv_of_sessions([1.0, 0, 0, 0], keys) == close(expected)
+    assert adv_of_sessions([1.0, 5, -3, 0], keys) == close(expected)  # the last row is the outcome
+
+
+def test_a12_the_last_row_is_the_one_with_the_highest_index():
+    keys = ["u_1_10", "u_0_0", "u_1_9", "u_1_0"]
+    expected = [-0.7071, 0.7071, -0.7071, -0.7071]
+    assert adv_of_sessions([0.0, 1, 7, 9], keys) == close(expected)
+
+
+def test_a12_masks_differ_between_the_rows_of_a_session():
+    rewards, _ = batch([1.0, 0.0, 0.0])
+    mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0]])
+    with session_keys(["u_0_0", "u_1_0", "u_1_1"]):
+        advantages, _ = compute_ms_grpo_advantage(rewards, mask, PLAIN, ["u"] * 3)
+    signs = torch.tensor([[1.0], [-1.0], [-1.0]])
+    assert torch.allclose(advantages, math.sqrt(0.5) * signs * mask, atol=1e-4)
+
+
+def test_a17_statistics_are_over_episodes_not_turns():
+    keys = ["u_0_0", "u_0_1", "u_1_0", "u_2_0", "u_2_1", "u_3_0"]
+    over_4 = [1.5, -0.5, -0.5, -0.5]
+    expected = [over_4[i] for i in (0, 0, 1, 2, 2, 3)]
+    assert adv_of_sessions([0.0, 1, 0, 0, 0, 0], keys) == close(expected)
+
+
+@pytest.mark.parametrize("config", [PLAIN, None, {"ms_grpo": {"preset": "paper"}}])
+def test_sessions_of_one_row_change_nothing(config):
+    rewards = torch.rand(24, generator=torch.manual_seed(0)).tolist()
+    uid = list("abc" * 8)
+    keys = [f"{u}_{i // 3}_0" for i, u in enumerate(uid)]
+    assert adv_of_sessions(rewards, keys, config) == adv(rewards, uid, config)
+
+
+def test_padding_and_keys_of_another_form_are_sessions_of_their_own():
+    keys = ["u_0_0", "u_1_0", "u_1_1", "pad1_0_0", "pad1_1_0", "pad2", "pad2", "pad3_x"]
+    padded = adv_of_sessions([1.0, 0, 0, 0, 0, 0, 0, 0], keys)
+    assert padded == [*adv_of_sessions([1.0, 0, 0], keys[:3]), *[0.0] * 5]
+
+
+def test_keys_of_another_batch_are_not_used():
+    with session_keys(["u_0_0", "u_0_1"]):
+        assert adv([1.0, 0, 0], "uuu") == close([1.1547, -0.5774, -0.5774])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scale_g_alone_equals_verls_grpo_on_ragged_sessions(seed):
+    from verl import DataProto
+    from verl.trainer.config import AlgoConfig
+    from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+    rng = np.random.default_rng(seed)
+    keys = [
+        f"id_{uid}_{session}_{turn}"  # uids may hold the separator
+        for uid in range(6)
+        for session in range(rng.integers(2, 7))
+        for turn in range(rng.integers(1, 5))
+    ]
+    keys = [str(key) for key in rng.permutation(keys)]
+    uid = np.array([key.rsplit("_", 2)[0] for key in keys], dtype=object)
+    rewards = torch.from_numpy(rng.normal(size=(len(keys), 6))).float()
+    mask = torch.from_numpy(rng.integers(0, 2, (len(keys), 6)))
+    mask[:, 0] = 1  # verl reads the advantage off a token that counts
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": rewards, "response_mask": mask},
+        non_tensors={"uid": uid},
+    )
+    theirs = compute_advantage_for_multi_trajectories(
+        data, keys, core_algos.AdvantageEstimator.GRPO, config=AlgoConfig()
+    ).batch["advantages"]
+    with session_keys(keys):
+        ours, _ = compute_ms_grpo_advantage(rewards, mask, {"ms_grpo": {"scales": [10**6]}}, uid)
+    assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(
+        compute_ms_grpo_advantage(rewards, mask, PLAIN, uid)[0], theirs, rtol=1e-2
+    )
+
+
 # --- settings
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("False", False), ("false", False), ("True", True), (" true ", True), (None, True)],
+)
+def test_std_flag_of_verl_as_text(given, expected):
+    config = {"norm_adv_by_std_in_grpo": given}
+    assert ms_grpo_config(config).normalize_by_std is expected
+    assert ms_grpo_config(omegaconf.OmegaConf.create(config)).normalize_by_std is expected
+
+
+def test_std_flag_of_verl_from_the_environment(monkeypatch):
+    monkeypatch.setenv("BY_STD", "False")
+    config = omegaconf.OmegaConf.create({"norm_adv_by_std_in_grpo": "${oc.env:BY_STD}"})
+    assert ms_grpo_config(config).normalize_by_std is False
+
+
+@pytest.mark.parametrize("given", ["no", "", 0, 1, [False], pytest.param("[" * 100_000, id="deep")])
+def test_std_flag_of_verl_that_is_no_bool(given):
+    with pytest.raises(ValueError, match=r"^algorithm\.norm_adv_by_std_in_grpo: .* got") as error:
+        ms_grpo_config({"norm_adv_by_std_in_grpo": given})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"ms_grpo": {"scales": "${nope}"}}, r"ms_grpo: .*nope.*scales"),
+        ({"ms_grpo": "${nope}"}, "ms_grpo: .*nope"),
+        ({"ms_grpo": {"seed": "${oc.env:NO_SUCH_VARIABLE}"}}, "ms_grpo: .*NO_SUCH_VARIABLE"),
+        ({"ms_grpo": {"seed": "${.seed}"}}, "ms_grpo: "),
+        ({"norm_adv_by_std_in_grpo": "${nope}"}, "norm_adv_by_std_in_grpo: .*nope"),
+    ],
+)
+def test_interpolations_that_lead_nowhere(settings, named):
+    with pytest.raises(ValueError, match=f"^algorithm.{named}") as error:
+        ms_grpo_config(omegaconf.OmegaConf.create(settings))
+    assert "\n" not in str(error.value)
 
 
 def test_normalize_by_std_wins_over_the_flag_of_verl():

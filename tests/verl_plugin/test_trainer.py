@@ -5,13 +5,20 @@ import logging
 import pytest
 
 pytest.importorskip("verl")
+import torch
 import verl  # noqa: F401  loads the plugin
 from omegaconf import OmegaConf
-from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
+from tensordict import NonTensorStack, TensorDict
+from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls, trainer_base
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.verl_plugin.trainer import MSGRPOTrainerMixin, register_trainers
+from verl_msgrpo.verl_plugin import estimator
+from verl_msgrpo.verl_plugin.trainer import (
+    MSGRPOTrainerMixin,
+    check_search_tools,
+    register_trainers,
+)
 
 MODES = ["sync", "colocate_async", "separate_async"]
 
@@ -115,6 +122,61 @@ def test_a15_filtering_of_other_estimators_is_left_to_verl(filtering_trainer):
         trainer._add_prompts_to_generate(4)
 
 
+def tool_file_config(path):
+    config = algorithm_config("grpo")
+    config.actor_rollout_ref = {"rollout": {"multi_turn": {"tool_config_path": str(path)}}}
+    return config
+
+
+@pytest.mark.parametrize("name", ["ms_grpo", "grpo"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a12_a_session_cut_into_rows_counts_once_in_verls_own_step(mode, name, monkeypatch):
+    keys = ["u_0_0", "u_1_0", "u_1_1", "u_1_2"]
+    rm_scores = [torch.tensor([0.0, score]) for score in (1.0, 0.0, 0.0, 0.0)]
+    data = TensorDict(
+        {
+            "uid": NonTensorStack(*["u"] * 4),
+            "response_mask": torch.nested.as_nested_tensor(
+                [torch.ones(2)] * 4, layout=torch.jagged
+            ),
+            "rm_scores": torch.nested.as_nested_tensor(rm_scores, layout=torch.jagged),
+        },
+        batch_size=4,
+    )
+    written = {}
+    monkeypatch.setattr(trainer_base.tq, "kv_batch_get", lambda **_: data)
+    monkeypatch.setattr(
+        trainer_base.tq, "kv_batch_put", lambda fields, **_: written.update(fields.items())
+    )
+    config = algorithm_config(
+        name, ms_grpo={"num_scales": 1}, use_kl_in_reward=False, gamma=1.0, lam=1.0
+    )
+    config.actor_rollout_ref = {"rollout": {"n": 2}}
+    trainer = object.__new__(get_trainer_cls(mode))  # without its workers
+    trainer.config = config
+    batch = trainer_base.KVBatchMeta(keys=keys, tags=[{}] * 4, partition_id="train")
+    trainer._compute_advantage(batch, metrics={})
+    advantages = torch.stack(list(written["advantages"].unbind()))
+    expected = torch.tensor([0.7071, -0.7071, -0.7071, -0.7071])[:, None].expand(4, 2)
+    assert torch.allclose(advantages, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("ms_grpo", ["u_0_0"]), ("grpo", None)])
+def test_keys_are_published_for_our_estimator_and_this_call_only(name, expected, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        PPOTrainer,
+        "_compute_advantage",
+        lambda self, batch, metrics: seen.append(estimator._keys.get()),
+    )
+    trainer = object.__new__(get_trainer_cls("sync"))
+    trainer.config = algorithm_config(name)
+    batch = trainer_base.KVBatchMeta(keys=["u_0_0"], tags=[{}], partition_id="train")
+    trainer._compute_advantage(batch, metrics={})
+    assert seen == [expected]
+    assert estimator._keys.get() is None
+
+
 def search_config(tmp_path, url):
     tools = tmp_path / "tools.yaml"
     tools.write_text(
@@ -122,9 +184,7 @@ def search_config(tmp_path, url):
         "  - class_name: verl_msgrpo.search.SearchTool\n"
         f"    config: {{retrieval_service_url: {url}, timeout: 1}}\n"
     )
-    config = algorithm_config("grpo")
-    config.actor_rollout_ref = {"rollout": {"multi_turn": {"tool_config_path": str(tools)}}}
-    return config
+    return tool_file_config(tools)
 
 
 @pytest.mark.parametrize(
@@ -137,3 +197,35 @@ def test_l08_no_training_without_a_retrieval_server(tmp_path, monkeypatch, url, 
     with pytest.raises(UserError, match=named) as error:
         get_trainer_cls("sync")(search_config(tmp_path, url))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        ("- class_name: verl_msgrpo.search.SearchTool\n", "it needs a list under `tools:`"),
+        ("", "it needs a list under `tools:`"),
+        ("tools: {a: b}\n", "it needs a list under `tools:`"),
+        ("3\n", "Invalid loaded object type"),
+        ("tools: [search]\n", "tool 1 needs `class_name:` and `config:`"),
+        ("tools: [{class_name: verl_msgrpo.search.SearchTool}]\n", "tool 1 needs .* `config:`"),
+        ("tools: [{class_name: a\n", "while parsing a flow mapping"),
+        ("tools: \x00", "special characters are not allowed"),
+        ("tools: [{class_name: verl_msgrpo.search.SearchTool, config: {a: '${b}'}}]\n", "'b'"),
+    ],
+)
+def test_l08_a_tool_file_that_cannot_be_used_is_named(tmp_path, content, said):
+    path = tmp_path / "tools.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=f"tool_config_path {path}: .*{said}") as error:
+        check_search_tools(tool_file_config(path))
+    assert "\n" not in str(error.value)
+
+
+def test_other_tools_are_left_to_verl(tmp_path):
+    path = tmp_path / "tools.yaml"
+    path.write_text(
+        "tools: [{class_name: nowhere.Tool, config: {url: '${oc.env:NOT_SET_HERE}'}}]\n"
+    )
+    check_search_tools(tool_file_config(path))

@@ -43,6 +43,10 @@ def run(args: argparse.Namespace) -> int:
     """Runs the rollout and prints it. Raises UserError for what cannot run."""
     if args.max_turns < 1 or args.max_tokens < 1 or not args.temperature >= 0:
         raise UserError("--max-turns, --max-tokens must be 1 or more, --temperature 0 or more")
+    if not 0 <= args.seed < 2**32:  # NumPy's range
+        raise UserError(f"--seed {args.seed}: it must be from 0 to {2**32 - 1}")
+    if not os.path.isdir(args.model):
+        raise UserError(f"--model {args.model}: there is no such folder")
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed

@@ -30,7 +30,4 @@ _searcher = Searcher(_settings)
 @function_tool("search", schema=SCHEMA)
 async def search(**arguments: object) -> str:
     """Runs the queries of one call and returns the passages as text."""
-    try:
-        return await _searcher.answer(arguments, {})
-    except Exception as error:
-        return f"Search error: internal error ({type(error).__name__})."
+    return await _searcher.answer(arguments, {})

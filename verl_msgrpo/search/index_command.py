@@ -7,8 +7,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.search.serve_command import positive
 from verl_msgrpo.search.server.corpus import read_passages
-from verl_msgrpo.search.server.index_dir import Settings, building, write_manifest
+from verl_msgrpo.search.server.index_dir import LANGUAGES, Settings, building, write_manifest
 from verl_msgrpo.search.server.passages import PassageStore, write_passages
 
 BACKENDS = ("bm25", "dense", "hybrid")
@@ -26,12 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ".jsonl, .json, .jsonl.gz, .parquet",
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="the new index directory"
+        "--output", type=_new_path, required=True, metavar="DIR", help="the new index directory"
     )
     parser.add_argument("--backend", choices=BACKENDS, default="bm25", help="(default: bm25)")
     parser.add_argument(
         "--language",
-        choices=("english", "none"),
+        choices=LANGUAGES,
         default="english",
         help="BM25's stop words and stemming (default: english)",
     )
@@ -46,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='put before a passage (default: E5 models "passage: ")',
     )
     dense.add_argument("--device", default="cpu", help="where passages are encoded (default: cpu)")
-    dense.add_argument("--batch-size", type=int, default=64, help="passages at once (default: 64)")
+    dense.add_argument(
+        "--batch-size", type=positive, default=64, help="passages at once (default: 64)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,6 +108,12 @@ def _build_backends(
                 directory / "dense", store, encoder, args.batch_size, bar.update
             )
     return backends
+
+
+def _new_path(text: str) -> Path:
+    if not text:  # Path("") is the working directory
+        raise argparse.ArgumentTypeError("an empty name")
+    return Path(text)
 
 
 def _progress(what: str, total: int, unit: str) -> tqdm:

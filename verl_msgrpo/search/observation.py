@@ -74,12 +74,17 @@ class TokenMeasure:
         )
 
 
-def split_contents(contents: str) -> tuple[str, str]:
-    """Title and text of a Search-R1 passage (`title`, newline, text), harmless to a chat template.
+def harmless(text: str) -> str:
+    """`text` without tags and control tokens (their "<" becomes "("), as a tokenizer takes it."""
+    return _TAG_START.sub("(", well_formed(text))
 
-    Tag-like markup loses its "<". The title is "" where the first line is too long for one.
+
+def split_contents(contents: str) -> tuple[str, str]:
+    """Title and text of a Search-R1 passage (`title`, newline, text), both `harmless`.
+
+    The title is "" where the first line is too long for one.
     """
-    contents = _TAG_START.sub("(", well_formed(contents)).strip()
+    contents = harmless(contents).strip()
     title, newline, text = contents.partition("\n")
     if not newline or len(title) > MAX_TITLE_CHARS:
         return "", contents

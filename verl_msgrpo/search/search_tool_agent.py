@@ -21,6 +21,7 @@ from verl_msgrpo.search.bounded_generation import (
 from verl_msgrpo.search.call_parser import BrokenCall, CallParser
 from verl_msgrpo.search.calls import well_formed
 from verl_msgrpo.search.metrics import FINISHED, TRUNCATED, TURN_LIMIT, counts_of
+from verl_msgrpo.search.observation import harmless
 from verl_msgrpo.search.rollout_output import completed
 from verl_msgrpo.search.tool import SearchTool
 from verl_msgrpo.search.turns import end_of_calls, missing_tail, template_tail, tokens_until
@@ -147,7 +148,7 @@ class SearchToolAgentLoop(ToolAgentLoop):
             return _says(f"Tool call error: {tool_call.reason}.")
         if tool_call.name not in tools:
             counts["malformed"] += 1
-            name = well_formed(tool_call.name[:MAX_NAME_CHARS])
+            name = harmless(tool_call.name[:MAX_NAME_CHARS])
             return _says(f"There is no tool {name!r}. Tools: {', '.join(tools)}.")
         if isinstance(tools[tool_call.name], SearchTool):
             kwargs = tools_kwargs.get(tool_call.name, {}).get("create_kwargs", {})
@@ -162,7 +163,9 @@ class SearchToolAgentLoop(ToolAgentLoop):
         except Exception as error:
             return _says(f"Tool error: {tool_call.name} failed ({type(error).__name__}).")
         if response.text is not None:
-            response.text = well_formed(response.text)
+            # An exception's text may quote the arguments, which the model wrote.
+            failed = response.text.startswith(f"Error executing tool '{tool_call.name}'")  # verl's
+            response.text = (harmless if failed else well_formed)(response.text)
         return response, reward, metrics
 
     def _tokens_to_keep(self, ids: Sequence[int]) -> int:

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the port here once the server is ready",
     )
-    parser.add_argument("--topk", type=_positive, default=3, help="where a request has none (3)")
+    parser.add_argument("--topk", type=positive, default=3, help="where a request has none (3)")
 
     index = parser.add_argument_group("index")
     index.add_argument(
@@ -66,32 +66,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("load")
     load.add_argument(
         "--threads",
-        type=_positive,
+        type=positive,
         default=min(4, os.cpu_count() or 1),
         help="batches searched at one time (default: the number of cores, 4 at most)",
     )
-    load.add_argument("--max-batch", type=_positive, default=64, help="queries in a batch (64)")
+    load.add_argument("--max-batch", type=positive, default=64, help="queries in a batch (64)")
     load.add_argument(
         "--max-waiting",
-        type=_positive,
+        type=positive,
         default=8192,
         help="queries that may wait; beyond, requests get 503 with Retry-After (8192)",
+    )
+    load.add_argument(
+        "--max-connections",
+        type=positive,
+        default=8192,
+        help="open at one time, idle ones too; requests on further ones get 503 (8192)",
     )
     load.add_argument(
         "--timeout", type=_seconds, default=30.0, help="seconds until a request gets 503 (30)"
     )
     load.add_argument(
         "--replicas",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="run as a Ray Serve deployment of N replicas (needs ray[serve])",
     )
 
     limits = parser.add_argument_group("limits of one request (beyond: 422)")
-    limits.add_argument("--max-topk", type=_positive, default=100, help="(100)")
-    limits.add_argument("--max-queries", type=_positive, default=4096, help="(4096)")
-    limits.add_argument("--max-query-chars", type=_positive, default=10_000, help="(10000)")
-    limits.add_argument("--max-body-bytes", type=_positive, default=8 << 20, help="(8 MiB)")
+    limits.add_argument("--max-topk", type=positive, default=100, help="(100)")
+    limits.add_argument("--max-queries", type=positive, default=4096, help="(4096)")
+    limits.add_argument(
+        "--max-results", type=positive, default=20_000, help="queries times top-k (20000)"
+    )
+    limits.add_argument("--max-query-chars", type=positive, default=10_000, help="(10000)")
+    limits.add_argument("--max-body-bytes", type=positive, default=8 << 20, help="(8 MiB)")
+    limits.add_argument(
+        "--max-answer-bytes", type=positive, default=64 << 20, help="all passages (64 MiB)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--record needs one process: leave out --replicas")
     if not 0 <= args.port <= 65535:
         raise UserError(f"--port {args.port}: not a port")
+    if args.port_file:  # before a long load
+        _check_writable(args.port_file)
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
@@ -124,12 +138,15 @@ def _serve(args: argparse.Namespace) -> int:
 
     from verl_msgrpo.search.server.app import Service, build_app
     from verl_msgrpo.search.server.batching import MicroBatcher
+    from verl_msgrpo.search.server.bounded_head import BoundedHeadProtocol
     from verl_msgrpo.search.server.metrics import Metrics
 
     listener = listen(args.host, args.port)  # a taken port shows before a long load
     metrics = Metrics()
     backend = open_backend(args, metrics)
-    batcher = MicroBatcher(backend, args.threads, args.max_batch, args.max_waiting, metrics)
+    batcher = MicroBatcher(
+        backend, args.threads, args.max_batch, args.max_waiting, args.max_answer_bytes, metrics
+    )
     app = build_app(
         Service(
             search=batcher.search,
@@ -143,6 +160,8 @@ def _serve(args: argparse.Namespace) -> int:
     )
     config = uvicorn.Config(
         app,
+        http=BoundedHeadProtocol,
+        limit_concurrency=args.max_connections + 1,  # uvicorn refuses the one that reaches it
         log_level="warning",
         access_log=False,
         proxy_headers=False,
@@ -155,14 +174,18 @@ def _serve(args: argparse.Namespace) -> int:
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            if self.should_exit:  # a signal came before
+                return
             held = "" if backend.passages is None else f", {backend.passages} passages"
             announce(args, listener.getsockname()[1], backend.name + held)
 
     _allow_many_connections()
-    # uvicorn stops on either signal and then raises it again: a clean stop should exit with 0.
+    server = Server(config)
+    # uvicorn stops on either signal and then raises it again: a clean stop should exit with 0. Its
+    # own handler takes a signal that comes before uvicorn listens for them, too.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    Server(config).run(sockets=[listener])
+        signal.signal(number, server.handle_exit)
+    server.run(sockets=[listener])
     return 0
 
 
@@ -174,8 +197,10 @@ def read_limits(args: argparse.Namespace) -> "Limits":
         default_topk=args.topk,
         max_topk=args.max_topk,
         max_queries=args.max_queries,
+        max_results=args.max_results,
         max_query_chars=args.max_query_chars,
         max_body_bytes=args.max_body_bytes,
+        max_answer_bytes=args.max_answer_bytes,
     )
 
 
@@ -217,11 +242,29 @@ def announce(args: argparse.Namespace, port: int, what: str) -> None:
     """Says that the server is ready: in the port file, and in one line on stdout."""
     if args.port_file:
         # Renamed into place: a reader never sees half a number.
-        partial = args.port_file.with_name(f".{args.port_file.name}.{os.getpid()}")
-        partial.write_text(f"{port}\n")
-        partial.replace(args.port_file)
+        partial = _partial(args.port_file)
+        try:
+            partial.write_text(f"{port}\n")
+            partial.replace(args.port_file)
+        except OSError as error:
+            raise UserError(f"--port-file {args.port_file}: cannot be written: {error}") from None
     host = f"[{args.host}]" if ":" in args.host else args.host
     print(f"ready: http://{host}:{port}/retrieve ({what})", flush=True)
+
+
+def _check_writable(port_file: Path) -> None:
+    if port_file.is_dir():
+        raise UserError(f"--port-file {port_file}: a directory")
+    partial = _partial(port_file)
+    try:
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise UserError(f"--port-file {port_file}: cannot be written: {error}") from None
+
+
+def _partial(port_file: Path) -> Path:
+    return port_file.with_name(f".{port_file.name}.{os.getpid()}")
 
 
 def _allow_many_connections() -> None:
@@ -231,7 +274,8 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Reads a whole number of at least 1; for argparse."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")

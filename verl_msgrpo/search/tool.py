@@ -1,6 +1,7 @@
 """verl's search tool: a query list in, passages as text out."""
 
 import asyncio
+import logging
 
 from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
@@ -8,10 +9,12 @@ from verl.utils.rollout_trace import rollout_trace_op
 
 from verl_msgrpo.search.calls import CallError, read_queries
 from verl_msgrpo.search.client import client_for
-from verl_msgrpo.search.metrics import count_searches, counts_of
+from verl_msgrpo.search.metrics import SearchCounts, count_searches, counts_of
 from verl_msgrpo.search.observation import ByteMeasure, Measure, TokenMeasure, render
 from verl_msgrpo.search.probe import probe
 from verl_msgrpo.search.settings import SearchSettings, read_settings
+
+logger = logging.getLogger(__name__)
 
 SCHEMA = {
     "type": "function",
@@ -46,13 +49,23 @@ class Searcher:
             self._tokenizer, self._measure = tokenizer, TokenMeasure(tokenizer)
 
     async def answer(self, arguments: object, extra_fields: dict[str, object]) -> str:
-        """The observation for one call; its searches are counted in `extra_fields`."""
+        """The observation for one call; its searches are counted in `extra_fields`.
+
+        Nothing raises into a rollout: a failure is a short text for the model and a count.
+        """
         counts = counts_of(extra_fields)
         try:
-            queries = read_queries(arguments)
+            return await self._answer(arguments, counts)
         except CallError as error:
             counts["malformed"] += 1
             return f"Search error: {error}."
+        except Exception as error:
+            logger.warning("a search failed: %r", error)
+            counts["failed"] += 1
+            return f"Search error: internal error ({type(error).__name__})."
+
+    async def _answer(self, arguments: object, counts: SearchCounts) -> str:
+        queries = read_queries(arguments)
         results = await client_for(self.settings.client).search(queries)
         count_searches(counts, queries, results)
         errors = [found.error for found in results if found.error is not None]
@@ -70,8 +83,8 @@ class Searcher:
 class SearchTool(BaseTool):
     """Drop-in for verl's removed SearchTool; see the README for its configuration.
 
-    Nothing raises into a rollout: a failure is a short text for the model and a count. Raises
-    UserError when it is made with a configuration that cannot work or a server that is not there.
+    Raises UserError when it is made with a configuration that cannot work or a server that is not
+    there, and nothing into a rollout.
     """
 
     def __init__(
@@ -98,9 +111,5 @@ class SearchTool(BaseTool):
         """
         call: dict[str, object] = {}
         rollout = getattr(kwargs.get("agent_data"), "extra_fields", call)
-        try:
-            text = await self.searcher.answer(parameters, rollout)
-        except Exception as error:
-            counts_of(rollout)["failed"] += 1
-            text = f"Search error: internal error ({type(error).__name__})."
+        text = await self.searcher.answer(parameters, rollout)
         return ToolResponse(text=text), 0.0, {}

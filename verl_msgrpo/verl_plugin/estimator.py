@@ -1,18 +1,38 @@
 """MS-GRPO in the signature of verl's advantage estimators. Needs no verl to be imported."""
 
+import contextlib
+import contextvars
 import dataclasses
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+import numbers
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 
 from verl_msgrpo.advantages import ms_grpo_advantages_by_group
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.config import MSGRPOConfig, plain_value
 
 logger = logging.getLogger(__name__)
 
 _reported: set[str] = set()  # what this process was told already
+_keys: contextvars.ContextVar[Sequence[str] | None] = contextvars.ContextVar("keys", default=None)
+
+
+@contextlib.contextmanager
+def session_keys(keys: Sequence[str]) -> Iterator[None]:
+    """Tells the estimator, inside the block, which rows belong to which session.
+
+    verl does not hand the keys on to estimators that are not its own.
+
+    Args:
+        keys: (bs,) keys of the batch's rows in TransferQueue, `{uid}_{session}_{index}`.
+    """
+    token = _keys.set(keys)
+    try:
+        yield
+    finally:
+        _keys.reset(token)
 
 
 def compute_ms_grpo_advantage(
@@ -23,6 +43,10 @@ def compute_ms_grpo_advantage(
     **_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes multi-scale group relative advantages of a batch of outcome-rewarded responses.
+
+    An episode (session), not a turn, is the sample: where `session_keys` tells that a session was
+    cut into several rows, its last row's reward counts, once, and all its rows get its advantage,
+    as with verl's `grpo`. Without keys every row is a session.
 
     Rows with the same uid form a group, wherever they stand. Rows with a NaN or infinite reward do
     not count and get 0; so do groups of one, and groups without variance.
@@ -40,7 +64,8 @@ def compute_ms_grpo_advantage(
         advantages and returns, both (bs, T) and the same tensor, as with verl's `grpo`.
 
     Raises:
-        ValueError: no `index`, or of another length; a setting that is not allowed.
+        ValueError: no `index`, of another length, or with a uid that is NaN or not hashable; a
+            setting that is not allowed.
     """
     if index is None:
         raise ValueError(
@@ -54,11 +79,12 @@ def compute_ms_grpo_advantage(
         )
     settings = ms_grpo_config(config)
     with torch.no_grad():
-        scores = token_level_rewards.sum(dim=-1)
-        groups = _group_numbers(index)
+        last, session = _sessions(_keys.get(), len(token_level_rewards))
+        scores = token_level_rewards.sum(dim=-1)[last]
+        groups = _group_numbers(index)[last]
         advantages = ms_grpo_advantages_by_group(scores, groups, settings)
-        _report(groups, advantages, response_mask)
-        advantages = advantages.unsqueeze(-1) * response_mask
+        _report(groups, advantages, response_mask[last])
+        advantages = advantages[session].unsqueeze(-1) * response_mask
     return advantages, advantages
 
 
@@ -71,19 +97,32 @@ def ms_grpo_config(algorithm: object) -> MSGRPOConfig:
     Raises:
         ValueError: a setting that is not allowed, in one line that names it.
     """
-    section = _plain(_entry(algorithm, "ms_grpo"))
+    section = _entry(algorithm, "ms_grpo")
     settings = section if isinstance(section, MSGRPOConfig) else MSGRPOConfig.from_mapping(section)
     if settings.normalize_by_std is not None:
         return settings
-    by_std = _entry(algorithm, "norm_adv_by_std_in_grpo")
-    return dataclasses.replace(settings, normalize_by_std=True if by_std is None else bool(by_std))
+    by_std = plain_value(_entry(algorithm, "norm_adv_by_std_in_grpo"))
+    by_std = True if by_std is None else by_std
+    if not isinstance(by_std, bool):
+        raise ValueError(
+            "algorithm.norm_adv_by_std_in_grpo: allowed is true, false or null, "
+            f"got {str(by_std)[:80]!r}"
+        )
+    return dataclasses.replace(settings, normalize_by_std=by_std)
 
 
 def _entry(section: object, name: str) -> object:
-    """section[name] or section.name; None where there is none."""
-    if isinstance(section, Mapping) or hasattr(section, "get"):  # DictConfig is no Mapping
-        return section.get(name, None)
-    return getattr(section, name, None)
+    """section[name] or section.name, in plain containers; None where there is none."""
+    try:
+        if isinstance(section, Mapping) or hasattr(section, "get"):  # DictConfig is no Mapping
+            return _plain(section.get(name, None))
+        return _plain(getattr(section, name, None))
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "omegaconf":
+            raise
+        # An interpolation that leads nowhere, told by OmegaConf in several lines.
+        lines = "; ".join(line.strip() for line in str(error).splitlines())
+        raise ValueError(f"algorithm.{name}: {lines}") from None
 
 
 def _plain(section: object) -> object:
@@ -97,11 +136,48 @@ def _plain(section: object) -> object:
     return section
 
 
+def _sessions(keys: Sequence[str] | None, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which rows are the last of their session, and which of those belongs to every row.
+
+    A key of another form is a session of its own; so is every row where no keys fit.
+
+    Args:
+        keys: `{uid}_{session}_{index}` of each row, or None.
+        rows: bs.
+
+    Returns:
+        (sessions,) and (bs,), int64; sessions stand in the order of their first rows.
+    """
+    if keys is None or len(keys) != rows:
+        return torch.arange(rows), torch.arange(rows)
+    last: dict[Hashable, tuple[int, int]] = {}  # session -> its highest index, and the row with it
+    session_of_row: list[Hashable] = []
+    for row, key in enumerate(keys):
+        session, _, index_text = str(key).rpartition("_")
+        is_one = "_" in session and index_text.isdecimal()
+        name: Hashable = session if is_one else row
+        index = int(index_text) if is_one else 0
+        session_of_row.append(name)
+        if name not in last or last[name][0] < index:
+            last[name] = (index, row)
+    number = {name: i for i, name in enumerate(last)}
+    return (
+        torch.tensor([row for _, row in last.values()], dtype=torch.int64),
+        torch.tensor([number[name] for name in session_of_row], dtype=torch.int64),
+    )
+
+
 def _group_numbers(index: np.ndarray | Sequence[Hashable]) -> torch.Tensor:
     """(bs,) int64: uids numbered by first appearance. A dict is faster than sorting strings."""
     uids = index.tolist() if hasattr(index, "tolist") else index
-    numbers: dict[Hashable, int] = {}
-    return torch.tensor([numbers.setdefault(uid, len(numbers)) for uid in uids], dtype=torch.int64)
+    first: dict[Hashable, int] = {}
+    try:
+        groups = [first.setdefault(uid, len(first)) for uid in uids]
+    except TypeError as error:
+        raise ValueError(f"ms_grpo: index holds a uid that is no text or number: {error}") from None
+    if any(isinstance(uid, numbers.Real) and uid != uid for uid in first):
+        raise ValueError("ms_grpo: index holds a uid that is NaN; set one uid per prompt")
+    return torch.tensor(groups, dtype=torch.int64)
 
 
 def _report(groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor) -> None:

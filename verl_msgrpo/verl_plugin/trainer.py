@@ -5,14 +5,18 @@ is not changed at all.
 """
 
 import logging
+from typing import cast
 
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
+from yaml import YAMLError
 
+from verl_msgrpo.errors import UserError
 from verl_msgrpo.search.metrics import search_metrics
-from verl_msgrpo.verl_plugin.estimator import ms_grpo_config
+from verl_msgrpo.verl_plugin.estimator import ms_grpo_config, session_keys
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +70,16 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
         if self._prompts_of_step // interval > before // interval:
             logger.warning("%s. Generating more, without limit", numbers)
 
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's, with an episode (session), not a turn, as the sample of our estimator too.
+
+        verl reduces sessions that were cut into several rows for its own `grpo` only.
+        """
+        if self.config.algorithm.adv_estimator != "ms_grpo":
+            return super()._compute_advantage(batch, metrics)
+        with session_keys(batch.keys):
+            return super()._compute_advantage(batch, metrics)
+
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
@@ -90,8 +104,12 @@ def _tool_config_path(config: DictConfig) -> str | None:
 def check_search_tools(config: DictConfig) -> None:
     """Asks the retrieval server of every SearchTool once, before anything is started.
 
+    Subclasses of SearchTool are left to verl, which makes them in its workers: to know one, their
+    module would have to be imported here.
+
     Raises:
-        UserError: a setting is wrong or the server does not answer, in one line.
+        UserError: the tool file cannot be used, a setting is wrong or the server does not answer,
+            in one line.
     """
     path = _tool_config_path(config)
     if path is None:
@@ -99,12 +117,36 @@ def check_search_tools(config: DictConfig) -> None:
     from verl_msgrpo.search.probe import probe
     from verl_msgrpo.search.settings import read_settings
 
-    tools = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    for tool in tools.get("tools") or [] if isinstance(tools, dict) else []:
-        if tool.get("class_name") in SEARCH_TOOL_NAMES:
-            settings = read_settings(tool.get("config") or {})
-            if settings.probe:
-                probe(settings.client)
+    for tool_config in _search_tool_configs(path):
+        settings = read_settings(tool_config)
+        if settings.probe:
+            probe(settings.client)
+
+
+def _search_tool_configs(path: str) -> list[dict[str, object]]:
+    """The `config` of each SearchTool in a tool file. Raises UserError where it cannot be used."""
+    found = []
+    try:
+        content = OmegaConf.load(path)
+        tools = content.get("tools") if isinstance(content, DictConfig) else None
+        if not isinstance(tools, ListConfig):
+            raise UserError(f"tool_config_path {path}: it needs a list under `tools:`")
+        for number, tool in enumerate(tools, 1):
+            name = tool.get("class_name") if isinstance(tool, DictConfig) else None
+            settings = tool.get("config") if isinstance(tool, DictConfig) else None
+            if not isinstance(name, str) or not isinstance(settings, DictConfig):
+                raise UserError(
+                    f"tool_config_path {path}: tool {number} needs `class_name:` and `config:`"
+                )
+            if name in SEARCH_TOOL_NAMES:
+                container = OmegaConf.to_container(settings, resolve=True)
+                found.append(cast(dict[str, object], container))
+    except OSError as error:
+        raise UserError(f"tool_config_path {path}: {error.strerror or error}") from None
+    except (ValueError, YAMLError, OmegaConfBaseException) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"tool_config_path {path}: {reason}") from None
+    return found
 
 
 def register_trainers() -> None:

@@ -8,6 +8,7 @@ import pytest
 from verl_msgrpo.search.server.backends import Hit
 from verl_msgrpo.search.server.batching import MicroBatcher, Overloaded
 from verl_msgrpo.search.server.metrics import Metrics
+from verl_msgrpo.search.server.protocol import AnswerTooLarge
 
 
 class Gate:
@@ -37,12 +38,12 @@ def answer(queries, k):
     return [[Hit(f"{query}/{k}".encode(), 1.0)] for query in queries]
 
 
-def run(scenario, *, threads=1, max_batch=4, max_waiting=6):
+def run(scenario, *, threads=1, max_batch=4, max_waiting=6, max_answer_bytes=1000):
     """Runs `scenario(batcher, gate)` and checks that nothing is left waiting."""
 
     async def main():
         gate, metrics = Gate(), Metrics()
-        batcher = MicroBatcher(gate, threads, max_batch, max_waiting, metrics)
+        batcher = MicroBatcher(gate, threads, max_batch, max_waiting, max_answer_bytes, metrics)
         try:
             await asyncio.wait_for(scenario(batcher, gate), 20)
         finally:
@@ -155,3 +156,15 @@ def test_free_threads_share_what_waits():
         await asyncio.gather(*tasks)
 
     run(scenario, threads=2)
+
+
+def test_a_request_whose_answer_grows_too_large_is_given_up_early():
+    async def scenario(batcher, gate):
+        gate.open.set()
+        names = [f"q{i}" for i in range(9)]  # 4 bytes each with "/3"
+        with pytest.raises(AnswerTooLarge):
+            await batcher.search(names, 3)
+        assert len(gate.calls) < 9
+        assert await batcher.search(names[:2], 3) == answer(names[:2], 3)
+
+    run(scenario, max_batch=1, max_answer_bytes=8)

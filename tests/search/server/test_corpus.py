@@ -107,6 +107,38 @@ def test_damaged_files_are_named(tmp_path, content, reason):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["c.json", "c.jsonl", "c.json.gz"])
+@pytest.mark.parametrize(
+    "text", [json.dumps(RELEASE_ROWS), " " + "\n".join(map(json.dumps, RELEASE_ROWS))]
+)
+def test_a_byte_order_mark_is_skipped(tmp_path, name, text):
+    path = tmp_path / name
+    content = text.encode("utf-8-sig")
+    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert list(read_passages([path])) == HOTPOTQA_PASSAGES
+
+
+@pytest.mark.parametrize("content", [b"\xef", b"\xef\xbb", b"\xef\xbb[]", b"\xef\xbb\xbf"])
+def test_half_a_byte_order_mark_or_nothing_after_it_is_refused(tmp_path, content):
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"c\.json"):
+        list(read_passages([path]))
+
+
+def test_a_gzip_file_with_damaged_bytes_is_refused(tmp_path):
+    path = tmp_path / "c.jsonl.gz"
+    good = gzip.compress(
+        "".join(json.dumps({"id": i, "contents": str(i)}) + "\n" for i in range(999)).encode()
+    )
+    for place in range(10, len(good), 37):
+        path.write_bytes(
+            good[:place] + bytes(b ^ 0xFF for b in good[place : place + 4]) + good[place + 4 :]
+        )
+        with pytest.raises(UserError, match=r"c\.jsonl\.gz"):
+            list(read_passages([path]))
+
+
 def test_a_cut_gzip_file_is_refused(tmp_path):
     path = tmp_path / "c.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(HUB_ROWS[0]).encode())[:-9])

@@ -212,14 +212,41 @@ def test_any_damaged_file_is_refused_in_one_line(copy, damage):
         ("backends", {"bm25": 3}, "damaged"),
         ("files", {"../../etc/passwd": {"bytes": 1, "sha256": ""}}, "damaged"),
         ("files", [], "damaged"),
+        ("files", {}, "lists no bm25"),
+        ("files", {"": {"bytes": 1, "sha256": ""}}, "lists no bm25"),
+        ("passages", float("inf"), "damaged"),
+        ("backends", {"bm25": {}}, "damaged.*language"),
+        ("backends", {"bm25": []}, "bm25: its settings"),
+        ("backends", {"bm25": {"language": "german"}}, "unknown language 'german'"),
+        ("backends", {"bm25": {"language": 1}}, "language is not of type str"),
+        ("backends", {"foo": {}}, "unknown backend 'foo'"),
+        ("backends", {"bm25": {"language": "none"}, "foo": {}}, "unknown backend 'foo'"),
+        ("backends", {"dense": {"model": "m", "dimension": 3}}, "damaged.*query_prefix"),
+        (
+            "backends",
+            {"dense": {"model": "m", "dimension": 3, "query_prefix": "", "passage_prefix": ""}},
+            "lists no dense",
+        ),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(copy, field, value, reason):
     path = copy / index_dir.MANIFEST_FILE
     fields = json.loads(path.read_text())
     path.write_text(json.dumps(fields | {field: value}))
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(UserError, match=reason) as caught:
         open_index(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["offsets.npy", "bm25/indptr.csc.index.npy"])
+def test_an_empty_array_is_refused_whatever_the_manifest_says(copy, name):
+    (copy / name).write_bytes(b"")
+    path = copy / index_dir.MANIFEST_FILE
+    fields = json.loads(path.read_text())
+    fields["files"][name]["bytes"] = 0
+    path.write_text(json.dumps(fields))
+    with pytest.raises(UserError, match=r"unreadable|not a readable"):
+        open_index(copy, verify_hashes=False)
 
 
 def test_skipping_the_hashes_still_checks_sizes(copy):
@@ -272,3 +299,17 @@ def test_a_model_is_asked_for_and_refused_where_it_belongs(tmp_path, rows):
         run_command(index_command, *words, "--model", "x")
     with pytest.raises(UserError, match="no such corpus file"):
         run_command(index_command, "--corpus", tmp_path / "none", "--output", tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--output", ""), "an empty name"),
+        (("--output", "x", "--batch-size", 0), "not at least 1"),
+        (("--output", "x", "--batch-size", -1), "not at least 1"),
+    ],
+)
+def test_useless_arguments_are_refused_before_anything_is_built(capsys, words, reason):
+    with pytest.raises(SystemExit):
+        run_command(index_command, "--corpus", "c.jsonl", *words)
+    assert reason in capsys.readouterr().err

@@ -1,17 +1,27 @@
 """Real servers on loopback: protocol, load, faults, shutdown; T15, T17, T18, T22."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import httpx
 import pytest
 
-from tests.search.server.conftest import build_index, command, make_queries, served
+from tests.search.server.conftest import (
+    build_index,
+    command,
+    make_queries,
+    run_command,
+    served,
+)
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.search import serve_command
 from verl_msgrpo.search.server.opening import open_index
 
 GOLDEN_ROWS = [
@@ -111,6 +121,76 @@ def test_broken_http_does_not_stop_the_server(golden):
         with socket.create_connection(("127.0.0.1", golden.port), timeout=5) as connection:
             connection.sendall(sent)
     assert golden.post(queries=["novel"]).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory, index):
+    directory = tmp_path_factory.mktemp("tight")
+    options = ("--max-connections", 20, "--max-answer-bytes", 4000)
+    with served(directory, "--index", index, *options) as running:
+        running.log = directory / "server.log"
+        yield running
+
+
+def test_a_client_that_leaves_within_its_body_is_counted_without_a_word(tight):
+    head = b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", tight.port), timeout=5) as connection:
+        connection.sendall(head)
+    page, deadline = "", time.monotonic() + 20
+    while 'retrieval_requests_total{status="' not in page:
+        assert time.monotonic() < deadline
+        page = httpx.get(f"{tight.url}/metrics").text
+    assert 'retrieval_requests_total{status="499"} 1.0' in page
+    assert tight.log.read_text() == ""
+
+
+def test_answers_beyond_the_limits_get_422(tight, rows):
+    queries = make_queries(rows, 50)
+    assert tight.post(queries=queries[:1]).status_code == 200
+    response = tight.post(queries=queries, topk=20)
+    assert response.status_code == 422
+    assert "answer is larger" in response.json()["detail"]
+    response = tight.post(queries=["a"] * 201, topk=100)
+    assert response.status_code == 422
+    assert "20000 results" in response.json()["detail"]
+
+
+def test_connections_beyond_the_limit_get_503(tight):
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            connection = socket.create_connection(("127.0.0.1", tight.port), timeout=20)
+            stack.enter_context(connection)
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+        assert httpx.get(f"{tight.url}/health").status_code == 503
+    deadline = time.monotonic() + 20
+    while tight.post(queries=["a"]).status_code != 200:  # the others are seen to have closed
+        assert time.monotonic() < deadline
+
+
+def test_endless_headers_are_cut_off(golden):
+    with socket.create_connection(("127.0.0.1", golden.port), timeout=20) as connection:
+        connection.sendall(b"POST /retrieve HTTP/1.1\r\nHost: x\r\n")
+        field = b"x: " + b"a" * 1021 + b"\r\n"
+        with pytest.raises(ConnectionError):
+            connection.sendall(field * (32 << 10))  # 32 MiB
+    assert golden.post(queries=["novel"]).status_code == 200
+
+
+def test_a_long_body_is_no_long_head(golden):
+    """Bodies of more than the head's bound, on one connection, one after the other."""
+    body = {"queries": ["novel " + "x" * 2000] * 60}
+    with httpx.Client() as client:
+        for _ in range(5):
+            assert client.post(f"{golden.url}/retrieve", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["none/port", "", "/proc/port"])
+def test_a_port_file_that_cannot_be_written_is_refused_before_the_load(tmp_path, name):
+    words = ("--index", tmp_path / "missing", "--port-file", tmp_path / name)
+    with pytest.raises(UserError, match="--port-file") as caught:
+        run_command(serve_command, *words)
+    assert "\n" not in str(caught.value)
 
 
 def test_health_metrics_and_documentation(golden):
@@ -253,6 +333,22 @@ def test_the_ready_line_names_address_backend_and_size(tmp_path, index):
         running.process.send_signal(signal.SIGTERM)
         assert running.process.stdout.read() == ""
         assert running.process.wait(timeout=20) == 0
+
+
+def test_a_signal_before_the_server_listens_for_it_stops_it(index):
+    script = (
+        "import os, signal, sys, uvicorn\n"
+        "run = uvicorn.Server.run\n"
+        "def interrupted(self, **options):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    run(self, **options)\n"
+        "uvicorn.Server.run = interrupted\n"
+        "from verl_msgrpo.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = [sys.executable, "-c", script, "serve", "--port", "0", "--index", str(index)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def refused(*words):

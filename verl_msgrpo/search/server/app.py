@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from verl_msgrpo._version import __version__
@@ -28,6 +29,7 @@ from verl_msgrpo.search.server.protocol import (
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 1
+_CLIENT_GONE = 499  # nginx's status for it; counted, never sent
 
 Search = Callable[[Sequence[str], int], Awaitable[list[list[Hit]]]]
 
@@ -85,6 +87,8 @@ def build_app(service: Service) -> FastAPI:
         try:
             async with asyncio.timeout(service.timeout_seconds):
                 response = await _answer(request)
+        except ClientDisconnect:
+            response = Response(status_code=_CLIENT_GONE)
         except RequestError as error:
             response = _error(error.status, error.reason)
         except Overloaded:
@@ -112,7 +116,8 @@ def build_app(service: Service) -> FastAPI:
         results = await service.search(asked.queries, asked.topk)
         metrics.queries.inc(len(results))
         metrics.empty.inc(sum(not hits for hits in results))
-        return Response(dump_response(results, asked.return_scores), media_type="application/json")
+        body = dump_response(results, asked.return_scores, service.limits.max_answer_bytes)
+        return Response(body, media_type="application/json")
 
     @app.get("/health")
     async def health() -> dict[str, str | int | None]:

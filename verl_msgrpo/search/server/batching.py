@@ -10,6 +10,7 @@ from functools import partial
 
 from verl_msgrpo.search.server.backends import Backend, Hit
 from verl_msgrpo.search.server.metrics import Metrics
+from verl_msgrpo.search.server.protocol import AnswerTooLarge, document_bytes
 
 
 def search_together(
@@ -42,6 +43,7 @@ class _Job:
     answer: asyncio.Future[list[list[Hit]]]
     taken: int = 0
     done: int = 0
+    bytes: int = 0  # of the documents that came back
     results: list[list[Hit]] = field(default_factory=list)
 
 
@@ -63,21 +65,31 @@ class MicroBatcher:
     """
 
     def __init__(
-        self, backend: Backend, threads: int, max_batch: int, max_waiting: int, metrics: Metrics
+        self,
+        backend: Backend,
+        threads: int,
+        max_batch: int,
+        max_waiting: int,
+        max_answer_bytes: int,
+        metrics: Metrics,
     ) -> None:
-        """`max_batch`, `max_waiting`: queries in one batch, and waiting for one."""
+        """`max_batch`, `max_waiting`: queries in one batch, and waiting for one.
+
+        `max_answer_bytes`: documents of one request, beyond which its other queries are dropped.
+        """
         self._backend = backend
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="search")
         self._free = threads
         self._max_batch = max_batch
         self._max_waiting = max_waiting
+        self._max_answer_bytes = max_answer_bytes
         self._metrics = metrics
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._scheduled = False
 
     async def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """Answers one request; raises Overloaded, or whatever the backend raised."""
+        """Answers one request; raises Overloaded, AnswerTooLarge, or what the backend raised."""
         if not queries:
             return []
         # A request larger than the whole queue is taken when nothing else waits.
@@ -157,7 +169,13 @@ class MicroBatcher:
             if error is not None:
                 job.answer.set_exception(error)
                 continue
-            job.results[part.start : part.stop] = run.result()[i]
+            results = run.result()[i]
+            job.bytes += document_bytes(results)
+            if job.bytes > self._max_answer_bytes:
+                job.results.clear()
+                job.answer.set_exception(AnswerTooLarge(self._max_answer_bytes))
+                continue
+            job.results[part.start : part.stop] = results
             job.done += part.stop - part.start
             if job.done == len(job.queries):
                 job.answer.set_result(job.results)

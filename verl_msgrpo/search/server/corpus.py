@@ -1,9 +1,11 @@
 """Reads a corpus as a stream of passages: Search-R1's jsonl or HotpotQA's own contexts."""
 
+import codecs
 import gzip
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
@@ -104,14 +106,17 @@ def _read_rows(path: Path, advance: Advance) -> Iterator[object]:
             stream = (
                 cast(BinaryIO, gzip.GzipFile(fileobj=counted)) if path.suffix == ".gz" else counted
             )
-            head = stream.read(1).strip()
+            head = stream.read(1)
+            if head == codecs.BOM_UTF8[:1]:  # what else begins with it is no JSON
+                head = (head + stream.read(2)).removeprefix(codecs.BOM_UTF8)
+            head = head.strip()
             while head == b"" and (byte := stream.read(1)):
                 head = byte.strip()
             if head == b"[":
                 yield from _read_array(stream, path)
             else:
                 yield from _read_lines(head, stream, path)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
 
 

@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from verl_msgrpo._version import __version__
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.search.server.passages import OFFSETS_FILE, PASSAGES_FILE
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = "verl-msgrpo search index"
@@ -20,6 +21,11 @@ _REBUILD = "build it again with `verl-msgrpo index`"
 
 # Settings of one backend, as its builder wrote them: names to plain values.
 Settings = dict[str, str | int]
+_SETTINGS: dict[str, dict[str, type]] = {
+    "bm25": {"language": str},
+    "dense": {"model": str, "dimension": int, "query_prefix": str, "passage_prefix": str},
+}
+LANGUAGES = ("english", "none")
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,11 @@ def _parse_manifest(path: Path) -> Manifest:
         }
         if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
             raise ValueError("a file outside of the index")
-        backends = {str(name): dict(settings) for name, settings in fields["backends"].items()}
+        backends = {
+            str(name): _read_settings(name, settings)
+            for name, settings in fields["backends"].items()
+        }
+        _check_listed(files, backends)
         manifest = Manifest(
             passages=int(fields["passages"]),
             backends=backends,
@@ -139,11 +149,44 @@ def _parse_manifest(path: Path) -> Manifest:
             corpus=[str(source) for source in fields["corpus"]],
             built_by=str(fields["built_by"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}: {error}); {_REBUILD}") from None
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+        raise UserError(f"{path}: damaged ({reason}); {_REBUILD}") from None
     if manifest.passages < 1 or not manifest.backends:
         raise UserError(f"{path}: describes an empty index; {_REBUILD}")
     return manifest
+
+
+def _read_settings(backend: str, fields: object) -> Settings:
+    """Takes what the backend needs; raises ValueError, KeyError or TypeError."""
+    if backend not in _SETTINGS:
+        raise ValueError(f"unknown backend {backend[:40]!r}")
+    if not isinstance(fields, dict):
+        raise TypeError(f"{backend}: its settings are no object")
+    settings: Settings = {}
+    for name, kind in _SETTINGS[backend].items():
+        value = fields[name]
+        if not isinstance(value, str | int) or not isinstance(value, kind):
+            raise TypeError(f"{backend}: {name} is not of type {kind.__name__}")
+        settings[name] = value
+    if backend == "bm25" and settings["language"] not in LANGUAGES:
+        raise ValueError(f"unknown language {str(settings['language'])[:40]!r}")
+    return settings
+
+
+def _check_listed(files: Iterable[str], backends: Iterable[str]) -> None:
+    """Raises ValueError where files that will be opened are not among those to be checked."""
+    folders = {name.partition("/")[0] for name in files}
+    missing = sorted({PASSAGES_FILE, OFFSETS_FILE, *backends} - folders)
+    if missing:
+        raise ValueError(f"lists no {missing[0]}")
 
 
 def _sha256(path: Path) -> str:

@@ -31,7 +31,7 @@ def open_index(
         )
     try:
         store = PassageStore(directory)
-    except (OSError, ValueError, IndexError) as error:
+    except (OSError, ValueError, IndexError, TypeError, EOFError) as error:
         raise UserError(f"{directory}: unreadable passages: {error}") from None
     try:
         if len(store) != manifest.passages:

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, FailFast, Field, StrictInt, ValidationError
 
 from verl_msgrpo.search.server.backends import Hit
 
@@ -12,8 +13,10 @@ from verl_msgrpo.search.server.backends import Hit
 class RetrieveRequest(BaseModel):
     """The body of `POST /retrieve`; further keys are ignored."""
 
-    queries: list[str]
-    topk: int | None = Field(None, description="passages a query; the server's default if absent")
+    queries: Annotated[list[str], FailFast()]
+    topk: StrictInt | None = Field(
+        None, description="passages a query; the server's default if absent"
+    )
     return_scores: bool = False
 
 
@@ -45,13 +48,15 @@ class ErrorResponse(BaseModel):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for."""
+    """What one request may ask for; `max_results` bounds queries times topk."""
 
     default_topk: int = 3
     max_topk: int = 100
     max_queries: int = 4096
+    max_results: int = 20_000
     max_query_chars: int = 10_000
     max_body_bytes: int = 8 << 20
+    max_answer_bytes: int = 64 << 20
 
 
 class RequestError(Exception):
@@ -74,6 +79,11 @@ def parse_request(body: bytes, limits: Limits) -> RetrieveRequest:
     except (ValueError, RecursionError):
         raise RequestError(422, "the body is not JSON") from None
     if isinstance(fields, dict) and isinstance(fields.get("queries"), list):
+        count = len(fields["queries"])
+        if count > limits.max_queries:
+            raise RequestError(
+                422, f"{count} queries, this server takes {limits.max_queries} a request"
+            )
         fields["queries"] = [_well_formed(query) for query in fields["queries"]]
     try:
         request = RetrieveRequest.model_validate(fields)
@@ -81,10 +91,6 @@ def parse_request(body: bytes, limits: Limits) -> RetrieveRequest:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
         raise RequestError(422, f"{where}: {first['msg']}") from None
-    if len(request.queries) > limits.max_queries:
-        raise RequestError(
-            422, f"{len(request.queries)} queries, this server takes {limits.max_queries} a request"
-        )
     longest = max(map(len, request.queries), default=0)
     if longest > limits.max_query_chars:
         raise RequestError(
@@ -93,9 +99,15 @@ def parse_request(body: bytes, limits: Limits) -> RetrieveRequest:
     if request.topk is None:
         request.topk = limits.default_topk
     if request.topk < 1:
-        raise RequestError(400, f"topk is {request.topk}, it must be at least 1")
+        raise RequestError(400, "topk must be at least 1")
     if request.topk > limits.max_topk:
         raise RequestError(422, f"topk is above this server's limit of {limits.max_topk}")
+    if len(request.queries) * request.topk > limits.max_results:
+        raise RequestError(
+            422,
+            f"{len(request.queries)} queries with a topk of {request.topk}, this server gives "
+            f"{limits.max_results} results a request",
+        )
     return request
 
 
@@ -106,8 +118,29 @@ def _well_formed(query: object) -> object:
     return query
 
 
-def dump_response(results: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
-    """The answer's body as UTF-8 JSON, put together from documents that are JSON already."""
+class AnswerTooLarge(RequestError):  # noqa: N818
+    """The passages that were asked for are more than one answer holds."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            422,
+            f"the answer is larger than this server's {max_bytes} bytes; "
+            "ask for fewer queries or a smaller topk",
+        )
+
+
+def document_bytes(results: Sequence[Sequence[Hit]]) -> int:
+    """Size of all documents of an answer."""
+    return sum(len(hit.document) for hits in results for hit in hits)
+
+
+def dump_response(results: Sequence[Sequence[Hit]], return_scores: bool, max_bytes: int) -> bytes:
+    """The answer's body as UTF-8 JSON, put together from documents that are JSON already.
+
+    Raises AnswerTooLarge where the documents have more than `max_bytes`.
+    """
+    if document_bytes(results) > max_bytes:
+        raise AnswerTooLarge(max_bytes)
     lists = []
     for hits in results:
         if return_scores:

@@ -121,7 +121,7 @@ class Bm25Ranker:
             for name in ("data", "indices", "indptr"):
                 self._index.scores[name] = np.asarray(self._index.scores[name])
             _check(self._index.scores, passages)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
             raise UserError(f"{directory}: not a readable bm25s index: {error}") from None
         self._vocabulary: dict[str, int] = self._index.vocab_dict
         word = next(iter(self._vocabulary))

@@ -113,7 +113,7 @@ class DenseRanker:
         try:
             # A plain array over the mapped pages: faiss takes no subclass.
             self._vectors = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path}: unreadable: {error}") from None
         if self._vectors.dtype != np.float32 or self._vectors.shape[:1] != (passages,):
             raise UserError(f"{path}: not float32 vectors of {passages} passages")
