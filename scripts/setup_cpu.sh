@@ -59,8 +59,9 @@ pip_install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} "$TORCH"
 say "$(grep -c '==' "$LOCK") packages: verl, vLLM's CPU build, Ray, transformers, ..."
 pip_install "$UV"
 grep -v '^torch==' "$LOCK" >"$VENV/.packages"
-"$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" --no-deps -r "$VENV/.packages" \
-    >"$log" 2>&1 || pip_install --no-deps -r "$LOCK"
+# Compiled at once: Ray's workers import with -B, and would compile verl and vLLM anew in every process.
+"$VENV/bin/uv" pip install --quiet --compile-bytecode --python "$VENV/bin/python" --no-deps \
+    -r "$VENV/.packages" >"$log" 2>&1 || pip_install --no-deps -r "$LOCK"
 say "verl-msgrpo"
 pip_install --no-deps --no-build-isolation -e .
 echo "$want" >"$STAMP"
