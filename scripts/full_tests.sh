@@ -27,6 +27,7 @@ for seed in $SEEDS; do
 done
 prove env SEED="${SEEDS%% *}" ADV_ESTIMATOR=grpo bash examples/quickstart/run.sh
 prove "$VENV/bin/python" scripts/check_quickstart.py $(printf 'outputs/quickstart/ms_grpo-seed%s ' $SEEDS)
+prove bash scripts/run_tests.sh -m long
 prove bash scripts/search_faults.sh
 
 printf '\n%d proof(s) failed\n' "${#failed[@]}"

@@ -37,6 +37,10 @@ done
 [[ $SEED =~ ^[0-9]{1,9}$ ]] || fail "SEED=$SEED is not a whole number"
 ((TRAIN_BATCH_SIZE * ROLLOUT_N % RANKS == 0)) ||
     fail "TRAIN_BATCH_SIZE x ROLLOUT_N = $((TRAIN_BATCH_SIZE * ROLLOUT_N)) does not divide by RANKS=$RANKS"
+# verl wants a rank's sequences to divide into equal micro-batches.
+PER_RANK=$((TRAIN_BATCH_SIZE * ROLLOUT_N / RANKS))
+MICRO_BATCH=$((PER_RANK < 64 ? PER_RANK : 64))
+until ((PER_RANK % MICRO_BATCH == 0)); do MICRO_BATCH=$((MICRO_BATCH - 1)); done
 for name in VENV RUN_DIR DATA_DIR; do
     [[ ${!name} = /* ]] || printf -v "$name" '%s' "$CALLED_FROM/${!name}"
 done
@@ -111,7 +115,7 @@ ACTOR=(
     actor_rollout_ref.actor.optim.lr="$ACTOR_LR"
     actor_rollout_ref.actor.use_kl_loss=False
     actor_rollout_ref.actor.ppo_mini_batch_size="$TRAIN_BATCH_SIZE"
-    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu="$MICRO_BATCH"
     actor_rollout_ref.actor.use_dynamic_bsz=False
     actor_rollout_ref.actor.use_torch_compile=False
     actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
@@ -130,7 +134,7 @@ ROLLOUT=(
     actor_rollout_ref.rollout.enforce_eager=True
     actor_rollout_ref.rollout.max_model_len=256
     actor_rollout_ref.rollout.max_num_seqs=64
-    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu="$MICRO_BATCH"
     actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=32
     # Held-out questions are answered as training questions are: by sampling.
     actor_rollout_ref.rollout.val_kwargs.do_sample=True

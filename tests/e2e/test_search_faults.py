@@ -244,6 +244,7 @@ def gather(run: Run, phases: dict[int, dict]) -> list[Step]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_training_finishes_every_step(steps: list[Step]):
     assert [step.number for step in steps] == list(range(1, len(SCHEDULE) + 1))
@@ -253,6 +254,7 @@ def test_training_finishes_every_step(steps: list[Step]):
         assert math.isfinite(step.metrics["actor/grad_norm"])
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_searches_are_attempted_in_every_phase(steps: list[Step]):
     for step in steps:
@@ -262,6 +264,7 @@ def test_searches_are_attempted_in_every_phase(steps: list[Step]):
         assert sum(step.count("searches") for step in phase) >= ATTEMPTED
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_rollouts_end_within_their_deadline(steps: list[Step]):
     for step in steps:
@@ -269,6 +272,7 @@ def test_rollouts_end_within_their_deadline(steps: list[Step]):
         assert step.metrics["search/ended/deadline_share"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_the_metrics_show_what_happened(steps: list[Step]):
     for step in steps:
@@ -283,6 +287,7 @@ def test_the_metrics_show_what_happened(steps: list[Step]):
             assert failed == 0
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_client_and_server_agree(steps: list[Step]):
     for step in steps:
@@ -306,6 +311,7 @@ def test_client_and_server_agree(steps: list[Step]):
     assert len({kind for step in steps for kind in step.server["rubbish"]}) >= 4
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_the_model_reads_why(steps: list[Step]):
     for step in steps:
