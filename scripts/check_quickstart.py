@@ -6,8 +6,11 @@ python scripts/check_quickstart.py outputs/quickstart/ms_grpo-seed0 ...
 import argparse
 import json
 import statistics
-from collections import defaultdict
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "quickstart"))
+import summary
 
 BEFORE_BELOW, AFTER_MEDIAN, AFTER_EACH, GRADED_SHARE = 0.5, 0.8, 0.7, 0.2
 ACCURACY = "val-core/quickstart/search/acc/mean@1"
@@ -22,13 +25,8 @@ def held_out_accuracy(run: Path) -> tuple[float, float]:
 
 def graded_share(run: Path) -> float:
     """Share of the training groups with three or more distinct rewards."""
-    groups: dict[str, set[float]] = defaultdict(set)
-    for path in (run / "rollouts").glob("*.jsonl"):
-        for line in path.open():
-            row = json.loads(line)
-            # The rows of a group share the uid part of verl's key {uid}_{session}_{index}.
-            groups[row["uid"].rsplit("_", 2)[0]].add(round(row["score"], 6))
-    return sum(len(rewards) >= 3 for rewards in groups.values()) / len(groups)
+    groups = [count for step in summary.distinct_rewards(run / "rollouts") for count in step]
+    return sum(count >= 3 for count in groups) / len(groups)
 
 
 def main() -> int:
