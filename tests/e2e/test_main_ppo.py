@@ -17,12 +17,18 @@ pytestmark = pytest.mark.e2e
 GROUP_SIZE = 8
 
 
-def test_every_step_learns_something(full_run: Run):
+def test_every_step_with_a_signal_has_a_gradient(full_run: Run):
     steps = [entry["data"] for entry in full_run.metrics if "actor/grad_norm" in entry["data"]]
     assert len(steps) == len(full_run.steps) == 30
-    for data in steps:
+    with_signal = 0
+    for data, step in zip(steps, full_run.steps, strict=True):
+        # Late in the run all eight groups of a step may agree: then there is nothing to learn.
+        signal = any(row["advantage"] != [0.0] for row in step["rows"])
         assert math.isfinite(data["actor/pg_loss"])
-        assert 0 < data["actor/grad_norm"] < math.inf
+        assert math.isfinite(data["actor/grad_norm"])
+        assert (data["actor/grad_norm"] > 0) == signal
+        with_signal += signal
+    assert with_signal >= 20
 
 
 def test_groups_are_the_rollouts_of_one_prompt(full_run: Run):

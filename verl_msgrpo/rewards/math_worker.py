@@ -77,8 +77,8 @@ def keep(parent: Connection, parent_pid: int) -> None:
     """Serves until the parent closes the connection or is gone."""
     equal_answers(r"\frac{1}{2}+\sqrt{2}", r"(0.5, x=3)")  # loads tables that children share
     child, checks = _Child(parent), 0
-    parent.send_bytes(json.dumps({"ready": True}).encode())
     try:
+        parent.send_bytes(json.dumps({"ready": True}).encode())
         while True:
             while not parent.poll(_PARENT_CHECK_S):
                 if os.getppid() != parent_pid:
