@@ -9,9 +9,10 @@ import torch
 from verl_msgrpo import MSGRPOConfig
 from verl_msgrpo.verl_plugin import estimator
 from verl_msgrpo.verl_plugin.estimator import (
+    TrainerBatch,
     compute_ms_grpo_advantage,
     ms_grpo_config,
-    session_keys,
+    trainer_batch,
 )
 
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
@@ -218,7 +219,7 @@ def test_index_with_nan(index):
 
 
 def adv_of_sessions(rewards, keys, config=PLAIN):
-    with session_keys(keys):
+    with trainer_batch(TrainerBatch(keys, [False] * len(keys))):
         return adv(rewards, [key.split("_")[0] for key in keys], config)
 
 
@@ -238,7 +239,7 @@ def test_a12_the_last_row_is_the_one_with_the_highest_index():
 def test_a12_masks_differ_between_the_rows_of_a_session():
     rewards, _ = batch([1.0, 0.0, 0.0])
     mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0]])
-    with session_keys(["u_0_0", "u_1_0", "u_1_1"]):
+    with trainer_batch(TrainerBatch(["u_0_0", "u_1_0", "u_1_1"], [False] * 3)):
         advantages, _ = compute_ms_grpo_advantage(rewards, mask, PLAIN, ["u"] * 3)
     signs = torch.tensor([[1.0], [-1.0], [-1.0]])
     assert torch.allclose(advantages, math.sqrt(0.5) * signs * mask, atol=1e-4)
@@ -266,7 +267,7 @@ def test_padding_and_keys_of_another_form_are_sessions_of_their_own():
 
 
 def test_keys_of_another_batch_are_not_used():
-    with session_keys(["u_0_0", "u_0_1"]):
+    with trainer_batch(TrainerBatch(["u_0_0", "u_0_1"], [False] * 2)):
         assert adv([1.0, 0, 0], "uuu") == close([1.1547, -0.5774, -0.5774])
 
 
@@ -295,7 +296,7 @@ def test_scale_g_alone_equals_verls_grpo_on_ragged_sessions(seed):
     theirs = compute_advantage_for_multi_trajectories(
         data, keys, core_algos.AdvantageEstimator.GRPO, config=AlgoConfig()
     ).batch["advantages"]
-    with session_keys(keys):
+    with trainer_batch(TrainerBatch(keys, [False] * len(keys))):
         ours, _ = compute_ms_grpo_advantage(rewards, mask, {"ms_grpo": {"scales": [10**6]}}, uid)
     assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(

@@ -161,20 +161,25 @@ def test_a12_a_session_cut_into_rows_counts_once_in_verls_own_step(mode, name, m
     assert torch.allclose(advantages, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("ms_grpo", ["u_0_0"]), ("grpo", None)])
-def test_keys_are_published_for_our_estimator_and_this_call_only(name, expected, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("ms_grpo", estimator.TrainerBatch(["u_0_0", "pad_0_0"], [False, True])), ("grpo", None)],
+)
+def test_the_batch_is_published_for_our_estimator_and_this_call_only(name, expected, monkeypatch):
     seen = []
     monkeypatch.setattr(
         PPOTrainer,
         "_compute_advantage",
-        lambda self, batch, metrics: seen.append(estimator._keys.get()),
+        lambda self, batch, metrics: seen.append(estimator._batch.get()),
     )
     trainer = object.__new__(get_trainer_cls("sync"))
     trainer.config = algorithm_config(name)
-    batch = trainer_base.KVBatchMeta(keys=["u_0_0"], tags=[{}], partition_id="train")
+    batch = trainer_base.KVBatchMeta(
+        keys=["u_0_0", "pad_0_0"], tags=[{}, {"is_padding": True}], partition_id="train"
+    )
     trainer._compute_advantage(batch, metrics={})
     assert seen == [expected]
-    assert estimator._keys.get() is None
+    assert estimator._batch.get() is None
 
 
 def search_config(tmp_path, url):

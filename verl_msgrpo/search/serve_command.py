@@ -172,12 +172,18 @@ def _serve(args: argparse.Namespace) -> int:
     )
 
     class Server(uvicorn.Server):
+        refusal: UserError | None = None
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.should_exit:  # a signal came before
                 return
             held = "" if backend.passages is None else f", {backend.passages} passages"
-            announce(args, listener.getsockname()[1], backend.name + held)
+            try:
+                announce(args, listener.getsockname()[1], backend.name + held)
+            except UserError as error:  # raised here, uvicorn would print a traceback
+                self.refusal = error
+                self.handle_exit(signal.SIGTERM, None)
 
     _allow_many_connections()
     server = Server(config)
@@ -186,6 +192,8 @@ def _serve(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
     server.run(sockets=[listener])
+    if server.refusal:
+        raise server.refusal
     return 0
 
 

@@ -10,29 +10,40 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from verl_msgrpo.advantages import ms_grpo_advantages_by_group
 from verl_msgrpo.config import MSGRPOConfig, plain_value
+from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
 
 logger = logging.getLogger(__name__)
 
 _reported: set[str] = set()  # what this process was told already
-_keys: contextvars.ContextVar[Sequence[str] | None] = contextvars.ContextVar("keys", default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainerBatch:
+    """What verl does not hand on to estimators that are not its own.
+
+    Attributes:
+        keys: (bs,) keys of the batch's rows in TransferQueue, `{uid}_{session}_{index}`.
+        is_padding: (bs,) rows that were added to make the batch divisible.
+        metrics: the estimator adds its own, as `ms_grpo/...`.
+    """
+
+    keys: Sequence[str]
+    is_padding: Sequence[bool]
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+_batch: contextvars.ContextVar[TrainerBatch | None] = contextvars.ContextVar("batch", default=None)
 
 
 @contextlib.contextmanager
-def session_keys(keys: Sequence[str]) -> Iterator[None]:
-    """Tells the estimator, inside the block, which rows belong to which session.
-
-    verl does not hand the keys on to estimators that are not its own.
-
-    Args:
-        keys: (bs,) keys of the batch's rows in TransferQueue, `{uid}_{session}_{index}`.
-    """
-    token = _keys.set(keys)
+def trainer_batch(batch: TrainerBatch) -> Iterator[None]:
+    """Tells the estimator, inside the block, which batch it is called for."""
+    token = _batch.set(batch)
     try:
         yield
     finally:
-        _keys.reset(token)
+        _batch.reset(token)
 
 
 def compute_ms_grpo_advantage(
@@ -44,9 +55,9 @@ def compute_ms_grpo_advantage(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes multi-scale group relative advantages of a batch of outcome-rewarded responses.
 
-    An episode (session), not a turn, is the sample: where `session_keys` tells that a session was
+    An episode (session), not a turn, is the sample: where `trainer_batch` tells that a session was
     cut into several rows, its last row's reward counts, once, and all its rows get its advantage,
-    as with verl's `grpo`. Without keys every row is a session.
+    as with verl's `grpo`. Padding rows get 0. Outside of it every row is a session.
 
     Rows with the same uid form a group, wherever they stand. Rows with a NaN or infinite reward do
     not count and get 0; so do groups of one, and groups without variance.
@@ -79,10 +90,19 @@ def compute_ms_grpo_advantage(
         )
     settings = ms_grpo_config(config)
     with torch.no_grad():
-        last, session = _sessions(_keys.get(), len(token_level_rewards))
+        batch = _batch.get()
+        rows = len(token_level_rewards)
+        if batch is None or len(batch.keys) != rows:
+            batch = TrainerBatch([], [False] * rows)
+        last, session = _sessions(batch.keys, rows)
         scores = token_level_rewards.sum(dim=-1)[last]
         groups = _group_numbers(index)[last]
-        advantages = ms_grpo_advantages_by_group(scores, groups, settings)
+        real = ~torch.tensor(batch.is_padding, dtype=torch.bool)[last]
+        advantages = torch.zeros_like(scores)
+        advantages[real], metrics = ms_grpo_advantages_and_metrics(
+            scores[real], groups[real], settings
+        )
+        batch.metrics.update({f"ms_grpo/{name}": value for name, value in metrics.items()})
         _report(groups, advantages, response_mask[last])
         advantages = advantages[session].unsqueeze(-1) * response_mask
     return advantages, advantages
@@ -136,19 +156,19 @@ def _plain(section: object) -> object:
     return section
 
 
-def _sessions(keys: Sequence[str] | None, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _sessions(keys: Sequence[str], rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Which rows are the last of their session, and which of those belongs to every row.
 
-    A key of another form is a session of its own; so is every row where no keys fit.
+    A key of another form is a session of its own; so is every row where there are no keys.
 
     Args:
-        keys: `{uid}_{session}_{index}` of each row, or None.
+        keys: `{uid}_{session}_{index}` of each row, or none at all.
         rows: bs.
 
     Returns:
         (sessions,) and (bs,), int64; sessions stand in the order of their first rows.
     """
-    if keys is None or len(keys) != rows:
+    if not keys:
         return torch.arange(rows), torch.arange(rows)
     last: dict[Hashable, tuple[int, int]] = {}  # session -> its highest index, and the row with it
     session_of_row: list[Hashable] = []

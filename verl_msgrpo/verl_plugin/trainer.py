@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.search.metrics import search_metrics
-from verl_msgrpo.verl_plugin.estimator import ms_grpo_config, session_keys
+from verl_msgrpo.verl_plugin.estimator import TrainerBatch, ms_grpo_config, trainer_batch
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +73,17 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's, with an episode (session), not a turn, as the sample of our estimator too.
 
-        verl reduces sessions that were cut into several rows for its own `grpo` only.
+        verl reduces sessions that were cut into several rows for its own `grpo` only. The metrics
+        of the estimator, which it has no way to return, are added here.
         """
         if self.config.algorithm.adv_estimator != "ms_grpo":
             return super()._compute_advantage(batch, metrics)
-        with session_keys(batch.keys):
-            return super()._compute_advantage(batch, metrics)
+        is_padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
+        called_for = TrainerBatch(batch.keys, is_padding)
+        with trainer_batch(called_for):
+            batch = super()._compute_advantage(batch, metrics)
+        metrics.update(called_for.metrics)
+        return batch
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int

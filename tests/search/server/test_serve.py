@@ -11,6 +11,7 @@ import sys
 import time
 
 import httpx
+import psutil
 import pytest
 
 from tests.search.server.conftest import (
@@ -193,6 +194,22 @@ def test_a_port_file_that_cannot_be_written_is_refused_before_the_load(tmp_path,
     assert "\n" not in str(caught.value)
 
 
+def test_a_port_file_whose_folder_went_away_during_the_load_ends_in_one_line(tmp_path):
+    index = build_index(tmp_path, GOLDEN_ROWS)
+    words = ["serve", "--index", index, "--port", 0, "--port-file", tmp_path / "none" / "port"]
+    code = f"""
+import sys
+from verl_msgrpo import cli
+from verl_msgrpo.search import serve_command
+serve_command._check_writable = lambda port_file: None  # the folder goes away after the check
+sys.exit(cli.main({[str(word) for word in words]!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "--port-file" in line
+
+
 def test_health_metrics_and_documentation(golden):
     golden.post(queries=["novel", "xyzzy"])
     health = httpx.get(f"{golden.url}/health").json()
@@ -220,6 +237,11 @@ def test_two_hundred_parallel_posts_get_two_hundred_good_answers_t17(server, ind
 
         with concurrent.futures.ThreadPoolExecutor(200) as pool:
             responses = list(pool.map(post, queries))
+            resident = psutil.Process(server.process.pid).memory_info().rss
+            for _ in range(5):  # what a round leaves behind would add up
+                list(pool.map(post, queries))
+            grown = psutil.Process(server.process.pid).memory_info().rss - resident
+    assert grown < 64 << 20
     assert [response.status_code for response in responses] == [200] * 200
     assert [response.json()["result"][0] for response in responses] == expected
     assert server.metric("retrieval_waiting_queries") == 0

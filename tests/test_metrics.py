@@ -1,0 +1,168 @@
+"""Metrics against closed forms, and against the definition in exact arithmetic."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tests.brute_force import advantages
+from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages_by_group
+from verl_msgrpo.designs import subgroup_design
+from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
+
+EVERY_SCALE = [0.6889, 0.7866, 0.8223, 0.8320, 0.8223, 0.7866, 0.6889]
+
+
+def metrics_of(*groups, dtype=torch.float64, **settings):
+    rewards = torch.tensor([reward for group in groups for reward in group], dtype=dtype)
+    index = torch.tensor([number for number, group in enumerate(groups) for _ in group])
+    found, metrics = ms_grpo_advantages_and_metrics(rewards, index, MSGRPOConfig(**settings))
+    assert torch.equal(found, ms_grpo_advantages_by_group(rewards, index, MSGRPOConfig(**settings)))
+    assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
+    return metrics
+
+
+@pytest.mark.parametrize("right", range(1, 8))
+def test_binary_rewards_are_a_rescaled_grpo(right):
+    metrics = metrics_of([1.0] * right + [0.0] * (8 - right), epsilon=0.0)
+    p = right / 8
+    # GRPO gives the right ones (1 - p) / s and the others -p / s, with s^2 = p (1 - p) 8 / 7.
+    grpo = 2 * p * (1 - p) / math.sqrt(p * (1 - p) * 8 / 7)
+    assert metrics == pytest.approx(
+        {
+            "groups": 1,
+            "homogeneous_share": 0,
+            "scale": EVERY_SCALE[right - 1],
+            "correction": 0,
+            "sign_flips": 0,
+            "distinct_rewards": 2,
+            "subgroups": 2**8 - 1 - 8,
+            "exact_share": 1,
+            "adv_abs_mean": EVERY_SCALE[right - 1] * grpo,
+            "grpo_adv_abs_mean": grpo,
+            "design_noise": 0,
+        },
+        abs=5e-5,
+    )
+    assert metrics["correction"] < 1e-12
+
+
+def test_without_std_division_the_scale_is_f():
+    rewards = [0.3, -1.0, 2.5, 0.0, 7.0, 0.1, 0.2, 0.9]
+    metrics = metrics_of(rewards, normalize_by_std=False)
+    assert metrics["scale"] == pytest.approx(0.8623906705539358, abs=1e-12)
+    assert metrics["correction"] < 1e-12
+    grpo = np.abs(np.array(rewards) - np.mean(rewards)).mean()
+    assert metrics["grpo_adv_abs_mean"] == pytest.approx(grpo)
+    assert metrics["adv_abs_mean"] == pytest.approx(0.8623906705539358 * grpo)
+
+
+def by_definition(rewards, ours, exact):
+    grpo = np.array(advantages(rewards, scales=[len(rewards)]))
+    ours, exact = np.array(ours), np.array(exact)
+    (scale,), *_ = np.linalg.lstsq(grpo[:, None], ours, rcond=None)
+    return {
+        "scale": scale,
+        "correction": np.linalg.norm(ours - scale * grpo) / np.linalg.norm(ours),
+        "sign_flips": np.mean(np.sign(ours) * np.sign(grpo) < 0),
+        "distinct_rewards": len(set(rewards)),
+        "adv_abs_mean": np.abs(ours).mean(),
+        "grpo_adv_abs_mean": np.abs(grpo).mean(),
+        "design_noise": np.linalg.norm(ours - exact) / np.linalg.norm(exact),
+    }
+
+
+def assert_means(metrics, per_group):
+    for name in per_group[0]:
+        expected = np.mean([group[name] for group in per_group])
+        assert metrics[name] == pytest.approx(expected, rel=1e-7, abs=1e-9), name
+
+
+def test_groups_of_several_sizes_against_the_definition():
+    rng = np.random.default_rng(0)
+    groups = [(np.exp(3 * rng.normal(size=size))).tolist() for size in (3, 8, 8, 5, 8, 7)]
+    groups += [rng.integers(0, 4, size).astype(float).tolist() for size in (6, 8, 8)]
+    metrics = metrics_of(*groups, [1.0, 1.0, 1.0])
+    exact = [advantages(rewards) for rewards in groups]
+    per_group = [by_definition(*triple) for triple in zip(groups, exact, exact, strict=True)]
+    assert sum(group["sign_flips"] for group in per_group) > 0  # the case holds some
+    assert_means(metrics, per_group)
+    assert metrics["groups"] == 10
+    assert metrics["homogeneous_share"] == pytest.approx(0.1)
+    assert metrics["subgroups"] == np.mean([2 ** len(group) - 1 - len(group) for group in groups])
+    assert metrics["exact_share"] == 1
+
+
+def test_the_papers_preset_against_the_definition():
+    rng = np.random.default_rng(1)
+    groups = [rng.normal(size=8).tolist() for _ in range(5)]
+    metrics = metrics_of(*groups, preset="paper")
+    scales = [2, 4, 6, 8]
+    chosen = [subgroup_design(8, scale, 8, 0).tolist() for scale in scales]
+    per_group = [
+        by_definition(
+            rewards,
+            advantages(rewards, scales, subgroups=chosen),
+            advantages(rewards, scales),
+        )
+        for rewards in groups
+    ]
+    assert_means(metrics, per_group)
+    assert metrics["design_noise"] > 0.01
+    assert metrics["subgroups"] == 8 + 8 + 8 + 1
+    assert metrics["exact_share"] == 0
+
+
+def test_a_small_group_has_no_more_than_all_subgroups():
+    metrics = metrics_of([0.0, 1.0, 5.0], [0.0, 1.0, 5.0, 7.0, 8.0, 9.0, 9.5, 9.7], preset="paper")
+    assert metrics["exact_share"] == 0.5
+    assert metrics["subgroups"] == (3 + 1 + 25) / 2
+
+
+def test_noise_is_not_guessed_where_all_subgroups_are_too_many():
+    rewards = torch.randn(40, generator=torch.manual_seed(0)).tolist()
+    metrics = metrics_of(rewards, subgroups="diverse")
+    assert "design_noise" not in metrics
+    assert metrics["exact_share"] == 0
+    assert metrics_of(rewards, subgroups="diverse", normalize_by_std=False)["design_noise"] > 0
+
+
+def test_noise_of_many_groups_is_that_of_some_of_them():
+    rng = np.random.default_rng(2)
+    groups = [rng.normal(size=4).tolist() for _ in range(33)]
+    metrics = metrics_of(*groups, subgroups="diverse", subgroups_per_scale=2)
+    every_third = metrics_of(*groups[::3], subgroups="diverse", subgroups_per_scale=2)
+    assert metrics["design_noise"] == pytest.approx(every_third["design_noise"], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([], {"groups": 0}),
+        ([[1.0, 1.0], [0.0], [math.nan, 2.0]], {"groups": 3, "homogeneous_share": 1}),
+    ],
+)
+def test_without_signal_there_is_nothing_to_average(groups, expected):
+    assert metrics_of(*groups) == expected
+
+
+@pytest.mark.parametrize("settings", [{}, {"normalize_by_std": False}, {"preset": "paper"}])
+def test_extreme_rewards_give_finite_metrics(settings):
+    groups = [
+        [1e308, -1e308, 0.0, 1.0],
+        [1e-320, 0.0, 2e-320, 5e-320],
+        [1e300, 1.0, 2.0, 1.0],
+        [math.nan, math.inf, 1.0, 2.0],
+    ]
+    metrics = metrics_of(*groups, **settings)
+    assert metrics["groups"] == 4
+    assert 0 < metrics["scale"] < 1.5
+
+
+def test_epsilon_is_in_both_methods():
+    metrics = metrics_of([1.0, 0.0], epsilon=1.0)
+    expected = 0.5 / (math.sqrt(0.5) + 1)
+    assert metrics["grpo_adv_abs_mean"] == pytest.approx(expected)
+    assert metrics["adv_abs_mean"] == pytest.approx(expected)
+    assert metrics["scale"] == pytest.approx(1)

@@ -1,0 +1,60 @@
+"""Advantages of the groups of one block: over all subgroups, over a few, or within the group only.
+
+Where the std is not divided out, they come in the block's unit, 2**exponent, which keeps every
+intermediate result in range; `in_reward_units` undoes that. Divided by the std they have no unit.
+"""
+
+import torch
+
+from verl_msgrpo.all_subgroups import advantages_over_all, undivided_advantages
+from verl_msgrpo.blocks import Block
+from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.designs import subgroup_design
+from verl_msgrpo.diverse_subgroups import advantages_over
+from verl_msgrpo.reward_values import times_power_of_two
+from verl_msgrpo.scales import WeightedScales
+
+
+def over_all(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> torch.Tensor:
+    """(n, G) float64 advantages of a block, over all subgroups."""
+    if config.normalize_by_std is False:
+        return undivided_advantages(block.values, scales)
+    epsilon = _epsilon(block, config)
+    advantages = torch.empty_like(block.values)
+    for counts, (groups, values, place) in block.patterns.items():
+        per_value = advantages_over_all(values, counts, scales, epsilon[groups])
+        advantages[groups] = per_value.gather(1, place)
+    return advantages
+
+
+def over_diverse(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> torch.Tensor:
+    """(n, G) float64 advantages of a block, over a few subgroups per scale."""
+    size = block.values.shape[1]
+    chosen = [
+        (subgroup_design(size, scale, config.subgroups_per_scale, config.seed), weight)
+        for scale, weight in scales
+    ]
+    epsilon = None if config.normalize_by_std is False else _epsilon(block, config)
+    return advantages_over(block.values, chosen, epsilon)
+
+
+def within_group(block: Block, config: MSGRPOConfig) -> torch.Tensor:
+    """(n, G) float64 advantages of GRPO, or without the std division of Dr. GRPO."""
+    deviations = block.values - block.values.mean(dim=1, keepdim=True)
+    if config.normalize_by_std is False:
+        return deviations
+    variance = deviations.square().sum(dim=1, keepdim=True) / (deviations.shape[1] - 1)
+    return deviations / (variance.sqrt() + _epsilon(block, config)[:, None])
+
+
+def in_reward_units(advantages: torch.Tensor, block: Block, config: MSGRPOConfig) -> torch.Tensor:
+    """Advantages, one row a group, as they are added to a loss."""
+    if config.normalize_by_std is False:
+        return times_power_of_two(advantages, block.exponent)
+    return advantages
+
+
+def _epsilon(block: Block, config: MSGRPOConfig) -> torch.Tensor:
+    """(n,) float64: epsilon in the units of each group's values."""
+    epsilon = torch.full((len(block.values), 1), config.epsilon, dtype=torch.float64)
+    return times_power_of_two(epsilon, -block.exponent)[:, 0].clamp(max=1e300)
