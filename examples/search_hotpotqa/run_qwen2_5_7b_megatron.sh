@@ -9,14 +9,13 @@
 set -euo pipefail
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-HERE=$REPO/examples/search_hotpotqa
 
 ########################### user-adjustable ###########################
 ADV_ESTIMATOR=${ADV_ESTIMATOR:-ms_grpo} # ms_grpo | grpo: everything else stays the same
 BACKEND=${BACKEND:-megatron}            # megatron | fsdp (FSDP2)
 
 MODEL_PATH=${MODEL_PATH:-Qwen/Qwen2.5-7B-Instruct}
-DATA_DIR=${DATA_DIR:-$HOME/data/hotpotqa} # train.parquet and validation.parquet, see prepare.py
+DATA_DIR=${DATA_DIR:-$HOME/data/hotpotqa} # of verl-msgrpo prepare hotpotqa
 REWARD_FN=${REWARD_FN:-$REPO/reward_fns/search_qa.py}
 # f1 gives partial credit. With em, a reward of two values, MS-GRPO is GRPO times a factor.
 REWARD_METRIC=${REWARD_METRIC:-f1}
@@ -216,7 +215,7 @@ if [ "$DRY_RUN" = 1 ]; then
 fi
 
 for file in "$DATA_DIR/train.parquet" "$DATA_DIR/validation.parquet"; do
-    [ -f "$file" ] || fail "$file does not exist: python3 $HERE/prepare.py --out $DATA_DIR"
+    [ -f "$file" ] || fail "$file does not exist: verl-msgrpo prepare hotpotqa --out $DATA_DIR"
 done
 [ -f "$REWARD_FN" ] || fail "REWARD_FN=$REWARD_FN does not exist"
 export RETRIEVAL_SERVICE_URL

@@ -1,9 +1,7 @@
-"""The HotpotQA recipe without a GPU: the command that verl gets, the script's checks, the data."""
+"""The HotpotQA recipe without a GPU: the command that verl gets, and the script's checks."""
 
 import contextlib
-import importlib.util
 import io
-import json
 import os
 import socket
 import subprocess
@@ -15,18 +13,11 @@ import pytest
 from tests.search.fakes import retrieval_server
 
 pytest.importorskip("verl")
-datasets = pytest.importorskip("datasets")
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "search_hotpotqa"
 SCRIPT = FOLDER / "run_qwen2_5_7b_megatron.sh"
 START = ["python3", "-m", "verl.trainer.main_ppo"]
-
-_spec = importlib.util.spec_from_file_location("hotpotqa_prepare", FOLDER / "prepare.py")
-assert _spec is not None
-assert _spec.loader is not None
-prepare = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(prepare)
 
 
 def launch(*overrides, path="", **knobs):
@@ -314,142 +305,3 @@ def test_missing_file(ready, name):
     assert done.returncode == 2
     assert f"{name} does not exist" in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-# --- prepare.py -----------------------------------------------------------------------------------
-
-
-def hotpotqa_row(number, **fields):
-    """A row in the schema of hotpotqa/hotpot_qa, config distractor."""
-    return {
-        "id": f"5a7a0693{number:016x}",
-        "question": f"Which band {{was}} founded first, Band {number} or the other one? ",
-        "answer": f"Band {number}",
-        "type": "comparison" if number % 2 else "bridge",
-        "level": ("easy", "medium", "hard")[number % 3],
-        "supporting_facts": {"title": ["A", "B"], "sent_id": [0, 2]},
-        "context": {
-            "title": [f"T{i}" for i in range(10)],
-            "sentences": [["One. ", "Two."] for _ in range(10)],
-        },
-        **fields,
-    }
-
-
-def write(path, rows):
-    if path.suffix == ".parquet":
-        datasets.Dataset.from_list(rows).to_parquet(path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_rows_are_what_verl_reads(tmp_path, suffix):
-    source = write(tmp_path / f"raw{suffix}", [hotpotqa_row(i) for i in range(6)])
-    assert prepare.prepare(source, "train", tmp_path) == 6
-    rows = datasets.load_dataset("parquet", data_files=str(tmp_path / "train.parquet"))["train"]
-    assert len(rows) == 6
-    for i, row in enumerate(rows):
-        raw = hotpotqa_row(i)
-        ((role, content),) = [(m["role"], m["content"]) for m in row["prompt"]]
-        assert role == "user"
-        assert content.endswith(f"Question: {raw['question'].strip()}")
-        assert row["agent_name"] == "search_tool_agent"
-        assert row["reward_model"] == {
-            "style": "rule",
-            "ground_truth": {"target": [raw["answer"]]},
-        }
-        assert row["extra_info"] == {
-            "index": i,
-            "id": raw["id"],
-            "type": raw["type"],
-            "level": raw["level"],
-        }
-        assert "context" not in row
-
-
-def test_train_and_validation_have_one_schema(tmp_path):
-    for split, rows in (("train", range(3)), ("validation", [7])):
-        source = write(tmp_path / f"{split}.jsonl", [hotpotqa_row(i) for i in rows])
-        prepare.prepare(source, split, tmp_path)
-    schemas = [
-        datasets.load_dataset("parquet", data_files=str(tmp_path / f"{split}.parquet"))[
-            "train"
-        ].features
-        for split in ("train", "validation")
-    ]
-    assert schemas[0] == schemas[1]
-
-
-def test_the_reward_knows_the_ground_truth():
-    """What verl makes of the script's reward settings scores a prepared row."""
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-
-    config, _, _ = validated(dry_run())
-    compute_score = get_custom_reward_fn(config)
-    row = prepare.row(hotpotqa_row(1), 0)
-    scores = [
-        compute_score(
-            data_source=row["data_source"],
-            solution_str=f"<answer>{text}</answer>",
-            ground_truth=row["reward_model"]["ground_truth"],
-            extra_info=row["extra_info"],
-        )
-        for text in ("Band 1", "Band 2", "nobody")
-    ]
-    assert [score["score"] for score in scores] == [1.0, 0.5, 0.0]  # F1
-    assert [score["acc"] for score in scores] == [1.0, 0.0, 0.0]
-
-
-def test_hub_name(tmp_path, monkeypatch):
-    asked = []
-
-    def load_dataset(*args, **kwargs):
-        asked.append((args, kwargs))
-        return datasets.Dataset.from_list([hotpotqa_row(0)])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(sys, "argv", ["prepare.py", "--out", str(tmp_path)])
-    assert prepare.main() == 0
-    distractor = ("hotpotqa/hotpot_qa", "distractor")
-    assert asked == [(distractor, {"split": "train"}), (distractor, {"split": "validation"})]
-    assert (tmp_path / "train.parquet").is_file()
-    assert (tmp_path / "validation.parquet").is_file()
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([hotpotqa_row(0), hotpotqa_row(1, answer=None)], "row 2: answer is None"),
-        ([hotpotqa_row(0, question="  ")], "row 1: question is '  '"),
-        ([{"id": "1", "question": "q"}], "has no answer, type, level"),
-        ([], "raw.jsonl: "),
-    ],
-)
-def test_bad_rows_end_in_one_line(tmp_path, monkeypatch, capsys, rows, words):
-    source = write(tmp_path / "raw.jsonl", rows)
-    monkeypatch.setattr(sys, "argv", ["prepare.py", "--out", str(tmp_path), "--train", source])
-    assert prepare.main() == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("prepare.py: ")
-    assert words in error
-    assert not (tmp_path / "train.parquet").exists()
-
-
-@pytest.mark.parametrize("text", ["not json\n", '{"id": "1", "question"'])
-def test_damaged_file_is_named(tmp_path, text):
-    path = tmp_path / "raw.jsonl"
-    path.write_text(text)
-    with pytest.raises(prepare.UserError, match=r"raw\.jsonl: cannot be read"):
-        prepare.prepare(str(path), "train", tmp_path)
-
-
-def test_missing_file_is_not_looked_for_on_the_hub(tmp_path):
-    with pytest.raises(prepare.UserError, match=r"missing\.parquet: cannot be read"):
-        prepare.prepare(str(tmp_path / "missing.parquet"), "train", tmp_path)

@@ -1,5 +1,7 @@
 """The accepted answers in a row's ground truth, in whatever form data sets keep them."""
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -13,8 +15,12 @@ def accepted_answers(ground_truth: object) -> list[str]:
     """The accepted answers, as they are written, at least one.
 
     A string or a number is one answer; a list or an array holds several; a mapping holds them under
-    `target`, as Search-R1's rows do. Raises GroundTruthError where there is none.
+    `target`, as Search-R1's rows do, and so does the JSON of such a mapping, which lets every row
+    have the same type. Raises GroundTruthError where there is none.
     """
+    if isinstance(ground_truth, str) and ground_truth.startswith('{"target":'):
+        with contextlib.suppress(ValueError, RecursionError):
+            ground_truth = json.loads(ground_truth)
     if isinstance(ground_truth, Mapping):
         ground_truth = ground_truth.get("target")
     if isinstance(ground_truth, np.ndarray):

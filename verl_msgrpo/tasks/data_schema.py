@@ -1,0 +1,136 @@
+"""What verl and our rewards need of a row and of its columns: pure checks, without files.
+
+Every check returns (field, what is wrong with it) pairs, none for what is right.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from verl_msgrpo.tasks.fields import shown
+
+Problem = tuple[str, str]
+
+TOOLLESS_AGENT = "single_turn_agent"  # what verl runs for rows that name no agent loop
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string)
+_LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def column_problems(schema: pa.Schema, prompt_key: str = "prompt") -> list[Problem]:
+    """Columns that are missing or of a type that verl cannot train on."""
+    return list(_column_problems({field.name: field.type for field in schema}, prompt_key))
+
+
+def row_problems(row: Mapping[str, object], prompt_key: str = "prompt") -> list[Problem]:
+    """Values of one row that are null, empty or of the wrong kind; absent columns are passed over.
+
+    Args:
+        row: as `pyarrow.Table.to_pylist` gives it.
+        prompt_key: the column of the prompts, verl's `data.prompt_key`.
+    """
+    return list(_row_problems(row, prompt_key))
+
+
+def type_differences(first: pa.DataType, other: pa.DataType, name: str) -> list[Problem]:
+    """Where two files' columns differ, so that verl cannot put them together; null fits all.
+
+    A field that only one struct has is null for the other's rows, or refused, depending on the
+    release of `datasets`.
+    """
+    return list(_type_differences(first, other, name))
+
+
+def _column_problems(types: Mapping[str, pa.DataType], prompt_key: str) -> Iterator[Problem]:
+    for name in (prompt_key, "data_source", "reward_model", "extra_info"):
+        if name not in types:
+            yield name, "the column is missing"
+    prompt = types.get(prompt_key)
+    if prompt is not None and not _is_messages(prompt):
+        yield prompt_key, f"is {prompt}; it must be a list of structs with role and content"
+    for name in ("data_source", "agent_name"):
+        if name in types and not _is_text(types[name]):
+            yield name, f"is {types[name]}; it must be a string"
+    reward_model = types.get("reward_model")
+    if reward_model is not None and not pa.types.is_struct(reward_model):
+        yield "reward_model", f"is {reward_model}; it must be a struct with ground_truth"
+    elif reward_model is not None and reward_model.get_field_index("ground_truth") < 0:
+        yield "reward_model.ground_truth", "the field is missing"
+    extra_info = types.get("extra_info")
+    if extra_info is not None and not pa.types.is_struct(extra_info):
+        yield "extra_info", f"is {extra_info}; it must be a struct"
+
+
+def _row_problems(row: Mapping[str, object], prompt_key: str) -> Iterator[Problem]:
+    if prompt_key in row:
+        yield from _prompt_problems(row[prompt_key], prompt_key)
+    for name in ("data_source", "agent_name"):
+        if name in row and not _says_something(row[name]):
+            yield name, f"is {shown(row[name])}"
+    reward_model = row.get("reward_model")
+    if isinstance(reward_model, Mapping):
+        if "ground_truth" in reward_model and not _says_something(reward_model["ground_truth"]):
+            yield "reward_model.ground_truth", f"is {shown(reward_model['ground_truth'])}"
+    elif "reward_model" in row:
+        yield "reward_model", f"is {shown(reward_model)}"
+    if "extra_info" in row:
+        extra_info = row["extra_info"]
+        if not isinstance(extra_info, Mapping) or not extra_info:
+            yield "extra_info", f"is {shown(extra_info)}"
+        elif all(value is None for value in extra_info.values()):
+            yield "extra_info", "holds nothing but nulls"
+
+
+def _prompt_problems(prompt: object, name: str) -> Iterator[Problem]:
+    if not isinstance(prompt, Sequence) or isinstance(prompt, str) or not prompt:
+        yield name, f"is {shown(prompt)}; it must be a list of messages"
+        return
+    for index, message in enumerate(prompt):
+        if not isinstance(message, Mapping):
+            yield f"{name}[{index}]", f"is {shown(message)}; it must have role and content"
+            continue
+        for key in ("role", "content"):
+            if not _says_something(message.get(key)):
+                yield f"{name}[{index}].{key}", f"is {shown(message.get(key))}"
+
+
+def _type_differences(first: pa.DataType, other: pa.DataType, name: str) -> Iterator[Problem]:
+    if first == other or pa.types.is_null(first) or pa.types.is_null(other):
+        return
+    if pa.types.is_struct(first) and pa.types.is_struct(other):
+        here, there = ({f.name: f.type for f in kind} for kind in (first, other))
+        for key in sorted(here.keys() | there.keys()):
+            if key not in there:
+                yield f"{name}.{key}", "the field is missing here, and verl fills nulls at best"
+            elif key not in here:
+                yield f"{name}.{key}", "the field is missing there, and verl fills nulls at best"
+            else:
+                yield from _type_differences(here[key], there[key], f"{name}.{key}")
+    elif _is_any(first, _LIST_TYPES) and type(first) is type(other):
+        yield from _type_differences(first.value_type, other.value_type, f"{name}[]")
+    else:
+        yield name, f"is {other} here and {first} there"
+
+
+def _says_something(value: object) -> bool:
+    """Whether a value is neither null nor empty, nor made of such values alone."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    if isinstance(value, Mapping):
+        return any(_says_something(item) for item in value.values())
+    if isinstance(value, Sequence):
+        return any(_says_something(item) for item in value)
+    return value is not None
+
+
+def _is_messages(kind: pa.DataType) -> bool:
+    if not _is_any(kind, _LIST_TYPES) or not pa.types.is_struct(kind.value_type):
+        return False
+    return all(kind.value_type.get_field_index(name) >= 0 for name in ("role", "content"))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or _is_any(kind, _TEXT_TYPES)
+
+
+def _is_any(kind: pa.DataType, tests: Sequence[object]) -> bool:
+    return any(callable(test) and test(kind) for test in tests)

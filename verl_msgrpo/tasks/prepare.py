@@ -1,0 +1,277 @@
+"""`verl-msgrpo prepare`: a task's public data as verl's training and validation rows."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from tqdm import tqdm
+
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.tasks import sources
+from verl_msgrpo.tasks.fields import FieldError, NotOfTask, note
+from verl_msgrpo.tasks.gold_checks import unusable
+from verl_msgrpo.tasks.prompts import read_template
+from verl_msgrpo.tasks.registry import (
+    LIVECODEBENCH_FILES,
+    SEARCH_AGENTS,
+    TASKS,
+    Reader,
+    Task,
+    reader_for,
+    with_agent,
+)
+from verl_msgrpo.tasks.row_writer import RowWriter, written
+from verl_msgrpo.tasks.rows import Row, verl_row
+from verl_msgrpo.tasks.selection import Counts, Found, distinct, limited
+
+NONE = "none"
+_SHOWN_CHARS = 400  # of each text of the sample
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "A SOURCE is a .parquet, .jsonl or .json file; a folder; a data set of the hub,\n"
+        "owner/name[/config][@revision][:split]; or a file there, hf://datasets/owner/name/path.\n"
+        "Several are read one after the other; `none` writes no such file. Defaults:\n"
+        + "\n".join(_defaults(task) for task in TASKS.values())
+    )
+    parser.add_argument("task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where train.parquet and validation.parquet go",
+    )
+    parser.add_argument("--train", nargs="+", metavar="SOURCE", help="(default: see below)")
+    parser.add_argument("--validation", nargs="+", metavar="SOURCE", help="(default: see below)")
+    parser.add_argument("--limit", type=_positive, metavar="N", help="rows a file, at most")
+    parser.add_argument(
+        "--seed", type=int, help="with --limit: a random sample instead of the first rows"
+    )
+    parser.add_argument(
+        "--prompt-template", type=Path, metavar="FILE", help="the prompt, with {problem} in it"
+    )
+    parser.add_argument(
+        "--skip-bad-rows",
+        action="store_true",
+        help="leave out and count rows that nothing can be made of, instead of stopping",
+    )
+    parser.add_argument(
+        "--agent-loop",
+        choices=SEARCH_AGENTS,
+        help="hotpotqa: who searches, with its prompt (default: search_tool_agent)",
+    )
+    contests = parser.add_argument_group("livecodebench, the validation rows")
+    contests.add_argument(
+        "--release",
+        choices=LIVECODEBENCH_FILES,
+        help="the release, which holds the earlier ones (default: v6)",
+    )
+    contests.add_argument("--contest-from", type=_date, metavar="YYYY-MM-DD", help="first day")
+    contests.add_argument("--contest-to", type=_date, metavar="YYYY-MM-DD", help="last day")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the files; raises UserError for bad input."""
+    job = _job(args)
+    held_out: set[bytes] = set()
+    with written(args.out) as files:
+        for split, names in job.sources.items():  # validation first: training leaves its rows out
+            counts = Counts()
+            problems = distinct(_read(job, split, names, counts), held_out, counts)
+            kept = limited(_checked(job, problems, counts), job.limit, job.seed)
+            writer = files.open(f"{split}.parquet")
+            keys, sample = _write(job, split, kept, writer, counts)
+            if sample is None:
+                raise UserError(f"{', '.join(names)}: nothing to write: {counts}")
+            held_out = keys
+            print(f"{split}: {', '.join(names)}: {counts}")
+    _show(sample)
+    for split in job.sources:
+        print(args.out / f"{split}.parquet")
+    return 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked for. sources: the splits to write, in that order, and where from."""
+
+    task: Task
+    sources: dict[str, list[str]]
+    template: str
+    limit: int | None
+    seed: int | None
+    skip_bad_rows: bool
+    dates: tuple[str, str]  # first and last day of the validation's contests, as text; "" is open
+
+
+def _job(args: argparse.Namespace) -> Job:
+    task = TASKS[args.task]
+    if args.agent_loop:
+        if task.agent_name not in SEARCH_AGENTS:
+            raise UserError(f"--agent-loop is for hotpotqa, not for {task.name}")
+        task = with_agent(task, args.agent_loop)
+    contest = args.release or args.contest_from or args.contest_to
+    if contest and task.name != "livecodebench":
+        raise UserError(f"--release and --contest-from/-to are for livecodebench, not {task.name}")
+    if args.release and args.validation:
+        raise UserError("--release chooses among the default files: give it without --validation")
+    if args.seed is not None and args.limit is None:
+        raise UserError("--seed chooses the rows of --limit: give both")
+    validation = args.validation or list(task.validation)
+    if args.release:
+        releases = list(LIVECODEBENCH_FILES)
+        validation = validation[: releases.index(args.release) + 1]
+    sources = {"validation": validation, "train": args.train or list(task.train)}
+    sources = {split: names for split, names in sources.items() if names != [NONE]}
+    if not sources:
+        raise UserError("nothing to write: --train and --validation are both none")
+    return Job(
+        task=task,
+        sources=sources,
+        template=read_template(args.prompt_template) if args.prompt_template else task.template,
+        limit=args.limit,
+        seed=args.seed,
+        skip_bad_rows=args.skip_bad_rows,
+        dates=(args.contest_from or "", args.contest_to or ""),
+    )
+
+
+def _read(job: Job, split: str, names: list[str], counts: Counts) -> Iterator[Found]:
+    """The problems of all files, in order."""
+    default_split = job.task.validation_split if split == "validation" else "train"
+    files = [file for name in names for file in sources.files_of(name, default_split)]
+    dates = job.dates if split == "validation" else ("", "")
+    with tqdm(desc=split, unit=" rows", file=sys.stderr, disable=None) as bar:
+        for file in files:
+            reader, name = _reader(job.task, file), Path(file).name
+            for row in sources.rows_of(file, (*reader.needs, *reader.uses)):
+                bar.update()
+                counts.read += 1
+                try:
+                    if reader.date_column and not _within(
+                        note(row.fields, reader.date_column), *dates
+                    ):
+                        counts.outside_dates += 1
+                        continue
+                    problem = reader.read(row.fields)
+                except NotOfTask:
+                    counts.other_task += 1
+                except FieldError as error:
+                    _refuse(job, f"{row.where}: {error}", counts)
+                else:
+                    yield Found(row.where, reader.data_source, problem, name)
+
+
+def _reader(task: Task, file: str) -> Reader:
+    columns = sources.columns_of(file)
+    if not columns:
+        raise UserError(f"{file}: holds no rows")
+    reader = reader_for(task, columns)
+    if reader is None:
+        forms = " or ".join(f"({', '.join(reader.needs)})" for reader in task.readers)
+        raise UserError(f"{file}: {task.name} reads rows with {forms}; it has {', '.join(columns)}")
+    return reader
+
+
+def _within(day: str, first: str, last: str) -> bool:
+    """Whether an ISO date is in a window, of which "" leaves an end open; raises FieldError."""
+    if not (first or last):
+        return True
+    try:
+        day = date.fromisoformat(day[:10]).isoformat()
+    except ValueError:
+        raise FieldError(f"contest_date is {day!r}; it must be a date") from None
+    return first <= day <= (last or day)
+
+
+def _checked(job: Job, problems: Iterator[Found], counts: Counts) -> Iterator[Found]:
+    """Refuses problems whose ground truth their own reward does not accept."""
+    checks = True
+    for found in problems:
+        reason = ""
+        if checks:
+            try:
+                extra_info = {"num_options": found.problem.num_options}
+                reason = unusable(found.data_source, found.problem.ground_truth, extra_info)
+            except ImportError as error:
+                checks = False
+                print(f"prepare: ground truths are not checked: {error}", file=sys.stderr)
+        if reason:
+            _refuse(job, f"{found.where}: the answer {reason}", counts)
+        else:
+            yield found
+
+
+def _refuse(job: Job, reason: str, counts: Counts) -> None:
+    if not job.skip_bad_rows:
+        raise UserError(f"{reason}; --skip-bad-rows leaves such rows out")
+    counts.bad += 1
+    counts.first_bad = counts.first_bad or reason
+
+
+def _write(
+    job: Job, split: str, kept: Iterator[Found], writer: RowWriter, counts: Counts
+) -> tuple[set[bytes], Row | None]:
+    """Writes the rows; the keys of their problems, and the first row."""
+    keys: set[bytes] = set()
+    first = None
+    for found in kept:
+        row = verl_row(
+            found.problem,
+            data_source=found.data_source,
+            origin=found.origin,
+            ability=job.task.ability,
+            agent_name=job.task.agent_name,
+            template=job.template,
+            split=split,
+            index=counts.written,
+        )
+        writer.add(row, len(found.problem.text) + len(found.problem.ground_truth))
+        first = first or row
+        keys.add(found.problem.key())
+        counts.written += 1
+    return keys, first
+
+
+def _show(row: Row | None) -> None:
+    print("sample:")
+    print(json.dumps(_shortened(row), indent=2, ensure_ascii=False))
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    if isinstance(value, str) and len(value) > _SHOWN_CHARS:
+        return f"{value[:_SHOWN_CHARS]}... ({len(value)} characters)"
+    return value
+
+
+def _defaults(task: Task) -> str:
+    return (
+        f"  {task.name}\n    --train {' '.join(task.train)}\n"
+        f"    --validation {' '.join(task.validation)}"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return number
+
+
+def _date(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date, YYYY-MM-DD") from None
