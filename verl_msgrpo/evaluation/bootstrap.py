@@ -1,0 +1,48 @@
+"""Confidence intervals of means over prompts."""
+
+import numpy as np
+import numpy.typing as npt
+
+CELLS_AT_ONCE = 2**22  # of the (resamples, P) weights: 32 MiB
+
+
+def intervals(
+    values: npt.NDArray[np.float64], *, resamples: int = 2000, level: float = 0.95, seed: int = 0
+) -> npt.NDArray[np.float64]:
+    """Percentile bootstrap: prompts are drawn with replacement, all columns from the same draw.
+
+    Prompts are the unit, because the samples of one prompt are not independent. The interval has
+    no width where all prompts have the same value, and is somewhat narrow below some 30 prompts.
+
+    Args:
+        values: (P, Q) float64, Q quantities of each prompt; NaN leaves a prompt out of a column.
+        resamples: draws of P prompts.
+        level: share of the resampled means inside the interval.
+        seed: of the draws.
+
+    Returns:
+        (2, Q) float64, low and high; NaN for a column with fewer than two prompts.
+
+    Source: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapter 13.
+    """
+    prompts, quantities = values.shape
+    counted = ~np.isnan(values)
+    # Measured from one of its values, a column of equal ones has means without rounding noise.
+    origin = np.min(values, axis=0, initial=np.inf, where=counted)
+    filled = np.where(counted, values - origin, 0.0)
+    rng = np.random.default_rng(seed)
+    means = np.empty((resamples, quantities))
+    step = max(1, CELLS_AT_ONCE // max(prompts, 1))
+    for start in range(0, resamples, step):
+        number = min(step, resamples - start)
+        drawn = rng.integers(prompts, size=(number, prompts))
+        drawn += np.arange(number)[:, None] * prompts
+        times = np.bincount(drawn.ravel(), minlength=number * prompts).reshape(number, prompts)
+        with np.errstate(invalid="ignore"):  # a draw without any prompt of a column
+            means[start : start + number] = (times @ filled) / (times @ counted.astype(float))
+    result = np.full((2, quantities), np.nan)
+    enough = counted.sum(axis=0) >= 2
+    tail = (1 - level) / 2
+    quantiles = np.nanquantile(means[:, enough], [tail, 1 - tail], axis=0)
+    result[:, enough] = origin[enough] + quantiles
+    return result
