@@ -5,8 +5,8 @@
 Every estimator is called in verl's signature with token-level rewards, a mask and uids. The
 competitors take turns within one run; the table gives medians of 7 rounds, and the ratio to each
 bar. `naive` is the definition: a loop over itertools.combinations (timed on a few prompts and
-scaled up). Then the memory that one call adds, and the error of the paper's preset against the
-exact average over all subgroups.
+scaled up). Then what the metrics cost, the memory that one call adds, and the error of the paper's
+preset against the exact average over all subgroups.
 """
 
 import argparse
@@ -21,11 +21,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
+from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages, ms_grpo_advantages_by_group
+from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
 from verl_msgrpo.verl_plugin.estimator import compute_ms_grpo_advantage
 
 ROUNDS = 7
 MEMORY_BAR_GIB = 1.0
+METRICS_BAR = 0.05
 
 
 class Case(NamedTuple):
@@ -135,6 +137,28 @@ def bench(case: Case) -> dict[str, float]:
     return medians
 
 
+def share_of_metrics(case: Case, settings: dict[str, object]) -> float:
+    """Share of a whole call, in verl's signature, that goes into the metrics of the groups."""
+    arguments = batch(case) | {"config": {"ms_grpo": settings}}
+    rewards = arguments["token_level_rewards"].sum(dim=-1)
+    groups = torch.arange(case.prompts).repeat_interleave(case.group_size)
+    config = MSGRPOConfig(**settings)
+    competitors = {
+        "call": lambda: compute_ms_grpo_advantage(**arguments),
+        "with": lambda: ms_grpo_advantages_and_metrics(rewards, groups, config),
+        "without": lambda: ms_grpo_advantages_by_group(rewards, groups, config),
+    }
+    times: dict[str, list[float]] = {name: [] for name in competitors}
+    for round_ in range(3 * ROUNDS + 1):  # more rounds: the difference is small
+        for name, function in competitors.items():
+            taken = seconds(function)
+            if round_:
+                times[name].append(taken)
+    medians = {name: statistics.median(taken) for name, taken in times.items()}
+    added = medians["with"] - medians["without"]
+    return added / (medians["call"] - added)
+
+
 def added_memory_gib(name: str) -> float:
     """Peak memory that one call adds, in a process of its own (Linux only)."""
     code = (
@@ -172,7 +196,9 @@ def error_of_diverse(group_size: int, kind: str, prompts: int = 200) -> tuple[fl
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default: 2)")
-    parser.add_argument("--only", choices=["speed", "memory", "error"], help="one table only")
+    parser.add_argument(
+        "--only", choices=["speed", "metrics", "memory", "error"], help="one table only"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     missed = 0
@@ -189,6 +215,15 @@ def main() -> int:
                     f"{case.name:36}{name:18}{1e3 * theirs:9.1f}{1e3 * ours:9.1f}"
                     f"{ours / theirs:8.3g}{'' if bar is None else bar:>6}  {verdict}"
                 )
+    if args.only in (None, "metrics"):
+        print(f"\n{'batch':36}{'settings':18}{'metrics / estimator':>20}{'bar':>6}")
+        for case in CASES.values():
+            for settings in ({"subgroups": "all"}, {"preset": "paper"}):
+                share = share_of_metrics(case, settings)
+                verdict = "OK" if share <= METRICS_BAR else "MISSED"
+                missed += verdict == "MISSED"
+                label = next(iter(settings.values()))
+                print(f"{case.name:36}{label:18}{share:20.1%}{METRICS_BAR:>6.0%}  {verdict}")
     if args.only in (None, "memory"):
         print(f"\n{'batch':36}{'added GiB':>10}{'bar':>6}")
         for name, case in CASES.items():

@@ -76,12 +76,14 @@ class Comparison(NamedTuple):
     scales: of each block.
     advantages: of each block, (n, G) float64 in the block's units (see BlockAdvantages).
     takes_all: whether they are averages over all subgroups.
+    groups: number of all groups, those with nothing to compare too.
     """
 
     blocks: list[Block]
     scales: list[WeightedScales]
     advantages: list[torch.Tensor]
     takes_all: bool
+    groups: int
 
 
 def compare(
@@ -101,7 +103,7 @@ def compare(
     flat = rewards.detach().to("cpu", torch.float64)
     dtype = rewards.dtype if floating else torch.float64
     with one_thread():
-        blocks = blocks_of_equal_size(flat, group_index.cpu(), dtype)
+        blocks, groups = blocks_of_equal_size(flat, group_index.cpu(), dtype)
         scales = [weighted_scales(block.rows.shape[1], config) for block in blocks]
         takes_all = _takes_all(blocks, scales, config)
         over_subgroups = over_all if takes_all else over_diverse
@@ -110,6 +112,7 @@ def compare(
             scales,
             [over_subgroups(b, s, config) for b, s in zip(blocks, scales, strict=True)],
             takes_all,
+            groups,
         )
         result = torch.zeros_like(flat)
         for block, advantages in zip(blocks, comparison.advantages, strict=True):

@@ -30,6 +30,7 @@ from verl_msgrpo.scales import WeightedScales
 
 CELLS_AT_ONCE = 2**18  # of the (groups, rows, columns) intermediate: 2 MiB each, stays in cache
 TABLE_CELLS = 2**27  # terms times distinct values; the tables of counts are never larger
+CELLS_WITHOUT_THOUGHT = 2**13  # so many are cheaper than many small products
 CACHED_CELLS = 2**16  # tables above this size are rebuilt instead of kept
 
 
@@ -249,7 +250,7 @@ def _rectangles(
     size_ab = np.arange(len(number_a))[:, None] + np.arange(len(number_b))
     pairs = np.outer(number_a, number_b) * np.isin(size_ab, sizes)
     useful = pairs.sum()
-    if len(size_a) * len(size_b) <= 4 * useful:
+    if len(size_a) * len(size_b) <= max(4 * useful, CELLS_WITHOUT_THOUGHT):
         parts = [(np.arange(len(size_a)), np.arange(len(size_b)))]
     else:  # few scales: one rectangle a pair of sizes wastes nothing
         parts = [

@@ -37,10 +37,20 @@ class Block(NamedTuple):
 
 def blocks_of_equal_size(
     flat: torch.Tensor, group_index: torch.Tensor, dtype: torch.dtype
-) -> list[Block]:
-    """Sorts the finite rewards into blocks of equally large groups; leaves out what gets 0."""
+) -> tuple[list[Block], int]:
+    """Sorts the finite rewards into blocks of equally large groups; leaves out what gets 0.
+
+    Args:
+        flat: (N,) float64 rewards.
+        group_index: (N,) integer.
+        dtype: floating dtype in which the rewards came.
+
+    Returns:
+        the blocks, and the number of all groups.
+    """
     counted = flat.isfinite().nonzero()[:, 0]
-    _, group, size = group_index[counted].unique(return_inverse=True, return_counts=True)
+    numbers, group, size = group_index[counted].unique(return_inverse=True, return_counts=True)
+    groups = len(numbers) if len(counted) == len(flat) else len(group_index.unique())
     by_group = counted[group.argsort(stable=True)]
     first = size.cumsum(0) - size
     blocks = []
@@ -54,7 +64,7 @@ def blocks_of_equal_size(
             values, spread = unit_range(merge_ties(values[varied], dtype))
             exponent = magnitude[varied] + spread
             blocks.append(Block(rows[varied], values, exponent, _patterns(values)))
-    return blocks
+    return blocks, groups
 
 
 def select_groups(block: Block, groups: torch.Tensor) -> Block:

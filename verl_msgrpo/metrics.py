@@ -12,7 +12,10 @@ from verl_msgrpo.config import MSGRPOConfig
 from verl_msgrpo.designs import design_size
 from verl_msgrpo.scales import WeightedScales
 
-NOISE_GROUPS = 16  # how many groups of each size are computed exactly too, to see what a few miss
+# Of each size, this many groups are computed exactly too, to see what few subgroups add; fewer
+# where that takes more terms than these, but one at least.
+NOISE_GROUPS = 16
+NOISE_TERMS = 2**12
 _ROUNDING = 1e-9  # an advantage below this share of the group's largest has no sign
 
 
@@ -34,8 +37,8 @@ def ms_grpo_advantages_and_metrics(
         subgroups           number of subgroups that were averaged over in a group
         exact_share         share of groups where these are all subgroups
         design_noise        |A - A'| / |A'| with A' over all subgroups of the same scales: what a
-                            choice of few subgroups adds (over up to 16 groups of each size; missing
-                            where none of these fits `max_terms`)
+                            choice of few subgroups adds (over a few groups, 16 of each size at
+                            most; missing where none of these fits `max_terms`)
         adv_abs_mean        mean of |A| over the responses of a group
         grpo_adv_abs_mean   mean of |B|
 
@@ -51,11 +54,11 @@ def ms_grpo_advantages_and_metrics(
     config = MSGRPOConfig() if config is None else config
     advantages, comparison = compare(rewards, group_index, config)
     with one_thread():
-        groups = len(group_index.unique())
-        return advantages, _metrics(comparison, groups, config)
+        return advantages, _metrics(comparison, config)
 
 
-def _metrics(comparison: Comparison, groups: int, config: MSGRPOConfig) -> dict[str, float]:
+def _metrics(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
+    groups = comparison.groups
     metrics = {"groups": float(groups)}
     with_signal = sum(len(block.rows) for block in comparison.blocks)
     if groups:
@@ -133,11 +136,26 @@ def _design_noise(comparison: Comparison, config: MSGRPOConfig) -> Iterator[torc
     for block, scales, ours in zip(
         comparison.blocks, comparison.scales, comparison.advantages, strict=True
     ):
-        chosen = torch.arange(0, len(ours), -(-len(ours) // NOISE_GROUPS))
-        sample = select_groups(block, chosen)
-        costs = [terms_and_budget(counts, scales, config) for counts in sample.patterns]
-        if config.normalize_by_std is not False and any(cost > budget for cost, budget in costs):
+        chosen = _affordable(block, scales, config)
+        if not len(chosen):
             continue
-        exact, size = _unit(over_all(sample, scales, config))
+        exact, size = _unit(over_all(select_groups(block, chosen), scales, config))
         error = torch.linalg.vector_norm(ours[chosen] / size[:, None] - exact, dim=1)
         yield error / torch.linalg.vector_norm(exact, dim=1)
+
+
+def _affordable(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> torch.Tensor:
+    """(m,) int64: groups spread over a block whose exact advantages cost little, 16 at most."""
+    groups = len(block.rows)
+    spread = torch.arange(0, groups, -(-groups // NOISE_GROUPS))
+    if config.normalize_by_std is False:
+        return spread
+    left = NOISE_TERMS
+    chosen = []
+    for counts, pattern in block.patterns.items():
+        terms, budget = terms_and_budget(counts, scales, config)
+        for group in set(pattern.groups).intersection(spread.tolist()):
+            if terms <= budget and (terms <= left or not chosen):
+                chosen.append(group)
+                left -= terms
+    return torch.tensor(sorted(chosen), dtype=torch.int64)

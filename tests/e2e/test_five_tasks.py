@@ -1,0 +1,208 @@
+"""The five tasks together, from raw data to a table: prepare, main_ppo with dispatch.py, evaluate.
+
+The rows are made up, in the schemas of the public data sets. The policy is a tiny Qwen2 that knows
+a right and a wrong answer to each of them by heart, so that the rewards of a group differ.
+"""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.e2e.runs import ROOT, Quickstart, Run, read_jsonl
+from tests.search.server.conftest import served
+from tests.tasks import raw_rows
+from verl_msgrpo import cli
+
+pytestmark = pytest.mark.e2e
+
+TRAIN_ROWS, VALIDATION_ROWS, VALIDATION_SAMPLES, STEPS = 4, 2, 2, 2
+TASKS = {
+    "aime24": (raw_rows.dapo, raw_rows.aime),
+    "riddlesense": (raw_rows.riddle, raw_rows.riddle),
+    "livecodebench": (raw_rows.eurus, raw_rows.livecodebench),
+    "medqa": (raw_rows.medqa, raw_rows.medqa),
+    "hotpotqa": (raw_rows.hotpot, raw_rows.hotpot),
+}
+EVALUATED = {
+    "HuggingFaceH4/aime_2024",
+    "INK-USC/riddle_sense",
+    "livecodebench/code_generation_lite",
+    "GBaker/MedQA-USMLE-4-options",
+    "hotpotqa/hotpot_qa",
+}
+OWN_KEYS = {"hedged", "em", "f1", "passed"}  # of one task each; a mixed batch has them in every row
+
+
+def command(*words: object) -> None:
+    assert cli.main([str(word) for word in words]) == 0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """task -> (training rows, validation rows) in verl's format, and the files that hold them."""
+    folder = tmp_path_factory.mktemp("five-tasks")
+    rows, files = {}, {"train": [], "validation": []}
+    for task, (train, validation) in TASKS.items():
+        sources = {
+            "train": [train(number) for number in range(TRAIN_ROWS)],
+            "validation": [validation(number + 10) for number in range(VALIDATION_ROWS)],
+        }
+        raw = {
+            name: raw_rows.write(folder / task / f"raw-{name}.jsonl", found)
+            for name, found in sources.items()
+        }
+        out = folder / task / "verl"
+        command("prepare", task, "--out", out, *(w for n, p in raw.items() for w in (f"--{n}", p)))
+        rows[task] = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in raw}
+        for name in raw:
+            files[name].append(out / f"{name}.parquet")
+    command("check-data", *files["train"])
+    command("check-data", *files["validation"])
+    return folder, rows, files
+
+
+def answers(task: str, row: dict) -> list[list[dict]]:
+    """A right conversation and a wrong one."""
+    gold = row["reward_model"]["ground_truth"]
+    number = re.findall(r"\d+", row["prompt"][0]["content"])[-1]
+    pairs = {
+        "aime24": (f"\\boxed{{{gold}}}", "\\boxed{999}"),
+        "riddlesense": (f"\\boxed{{{gold}}}", "\\boxed{A or B}"),
+        "livecodebench": tuple(
+            f"```python\nprint(sum(map(int, input().split())) + {n})\n```" for n in (number, -1)
+        ),
+        "medqa": (f"\\boxed{{{gold}}}", "I do not know."),
+        "hotpotqa": (f"<answer>{gold}</answer>", "<answer>no</answer>"),
+    }
+    question = [{"role": "user", "content": row["prompt"][0]["content"]}]
+    if task == "hotpotqa":
+        call = {"name": "search", "arguments": {"query_list": ["T1"]}}
+        question += [
+            {"role": "assistant", "content": f"<tool_call>{json.dumps(call)}</tool_call>"},
+            {"role": "tool", "content": "Doc 1(Title: T1) One. Two."},
+        ]
+    return [[*question, {"role": "assistant", "content": text}] for text in pairs[task]]
+
+
+def write_policy(folder, rows) -> None:
+    sys.path.insert(0, str(ROOT / "examples" / "quickstart"))
+    try:
+        import policy
+    finally:
+        sys.path.pop(0)
+    conversations = [
+        conversation
+        for task, parts in rows.items()
+        for row in parts["train"] + parts["validation"]
+        for conversation in answers(task, row)
+    ]
+    # Sentences of the prompts are tokens: a conversation stays below the tiny model's 512.
+    prompts = {conversation[0]["content"] for conversation in conversations}
+    sentences = sorted({s for prompt in prompts for s in re.findall(r"[^.\n]+[.\n]*", prompt)})
+    tokenizer = policy.build_tokenizer(sentences, [])
+    model = policy.build_model(tokenizer, 0)
+    examples = policy.encode(tokenizer, conversations)
+    batch = policy.batch(examples, tokenizer.pad_token_id)
+    policy.warm_start(model, iter(lambda: batch, None), steps=100)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+
+
+@pytest.fixture(scope="module")
+def run(data, quickstart: Quickstart) -> Run:
+    folder, rows, files = data
+    write_policy(folder, rows)
+    index = folder / "index"
+    command("index", "--corpus", folder / "hotpotqa" / "raw-train.jsonl", "--output", index)
+    with served(folder, "--index", index, "--topk", 1) as server:
+        return quickstart.run(
+            "five-tasks",
+            *(f"data.{name}_files={list(map(str, found))}" for name, found in (
+                ("train", files["train"]), ("val", files["validation"]))),
+            "data.max_prompt_length=256",
+            "data.max_response_length=256",
+            "actor_rollout_ref.rollout.max_model_len=512",
+            f"actor_rollout_ref.model.path={folder / 'model'}",
+            f"actor_rollout_ref.rollout.val_kwargs.n={VALIDATION_SAMPLES}",
+            f"reward.custom_reward_function.path={ROOT / 'reward_fns' / 'dispatch.py'}",
+            STEPS=STEPS,
+            TRAIN_BATCH_SIZE=10,
+            ROLLOUT_N=4,
+            SEARCH_URL=f"{server.url}/retrieve",
+        )  # fmt: skip
+
+
+def dump(run: Run, kind: str, step: int) -> list[dict]:
+    return read_jsonl(run.folder / "run" / kind / f"{step}.jsonl")
+
+
+def test_every_task_is_trained_on_and_scored(run: Run, data):
+    _, rows, _ = data
+    task_of = {row["prompt"][0]["content"]: task for task in rows for row in rows[task]["train"]}
+    assert len(task_of) == TRAIN_ROWS * len(TASKS)
+    rewards = {task: [] for task in TASKS}
+    for step in run.steps:
+        for row in step["rows"]:
+            (task,) = {task_of[prompt] for prompt in task_of if prompt in row["prompt"]}
+            rewards[task].append(row["reward"])
+            assert ("<tool_response>" in row["read"]) <= (task == "hotpotqa")
+    for task, found in rewards.items():
+        assert len(found) == TRAIN_ROWS * 4, task
+        assert {0.0, 1.0} <= set(found), task  # the policy knows a right answer and a wrong one
+    trained = [entry["data"] for entry in run.metrics if "actor/grad_norm" in entry["data"]]
+    assert len(trained) == STEPS
+    assert all(data["actor/grad_norm"] > 0 for data in trained)
+
+
+def test_rows_of_all_tasks_have_the_same_keys(run: Run):
+    for kind, steps in (("rollouts", (1, 2)), ("validation", (0, 2))):
+        for step in steps:
+            for row in dump(run, kind, step):
+                assert row.keys() >= OWN_KEYS | {"score", "acc", "pred", "timeout"}
+                assert all(value is not None for value in row.values())
+                assert isinstance(row["pred"], str)
+
+
+def test_scores_are_those_of_the_reward_called_by_itself(run: Run, data):
+    from verl_msgrpo.rewards.dispatch import compute_score
+
+    _, rows, _ = data
+    known = [row for task in rows for row in rows[task]["validation"]]
+    seen = set()
+    for entry in dump(run, "validation", STEPS):
+        (row,) = (row for row in known if row["prompt"][0]["content"] in entry["input"])
+        gold = row["reward_model"]["ground_truth"]
+        reward = compute_score(row["data_source"], entry["output"], gold, row["extra_info"])
+        assert reward["score"] == entry["score"]
+        assert reward["pred"] == entry["pred"]
+        seen.add(row["data_source"])
+    assert seen == EVALUATED
+
+
+def test_evaluate_agrees_with_verls_own_means(run: Run, data, tmp_path):
+    _, _, files = data
+    dumped = run.folder / "run" / "validation" / f"{STEPS}.jsonl"
+    words = [dumped, "--data", *files["validation"], "--csv", tmp_path / "table.csv"]
+    done = subprocess.run(
+        [sys.executable, "-m", "verl_msgrpo.cli", "evaluate", *map(str, words)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "table.csv").open() as file:
+        table = list(csv.DictReader(file))
+    logged = [entry["data"] for entry in run.metrics][-1]
+    for source in EVALUATED:
+        assert source in done.stdout
+        (average,) = (
+            float(row["value"])
+            for row in table
+            if row["data_source"] == source and row["quantity"].startswith("avg@")
+        )
+        verls = logged[f"val-core/{source}/acc/mean@{VALIDATION_SAMPLES}"]
+        assert average == pytest.approx(verls, abs=1e-6)
