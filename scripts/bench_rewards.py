@@ -8,7 +8,9 @@ processor time that the checks took, which a busy machine shifts less. Needs psu
 """
 
 import argparse
+import json
 import random
+import resource
 import statistics
 import sys
 import threading
@@ -18,9 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
-from verl_msgrpo.rewards import math_answer, multiple_choice, search_qa
+from verl_msgrpo.rewards import code_tests, dispatch, math_answer, multiple_choice, search_qa
 
 CHECKS_PER_SECOND = 200
+PROGRAMS_PER_SECOND = 20
 MISSING_SECONDS = 1e-3
 LIMIT_S = 2.0
 GROUP = 8
@@ -32,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checks", type=int, default=3000, help="for throughput (3000)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--programs", type=int, default=100, help="for throughput (100)")
     args = parser.parse_args()
     pairs = ordinary_answers(random.Random(args.seed), args.checks)
     for gold, response in pairs[:20]:
@@ -42,10 +46,17 @@ def main() -> int:
         report("math, checks per two seconds of processor time", cpu, CHECKS_PER_SECOND),
         report_at_most("math, longest wait behind two endless answers, s", poisoned(), LIMIT_S),
     ]
+    wall, cpu = program_throughput(args.programs)
+    met += [
+        report("code, short programs/s with five tests each", wall, PROGRAMS_PER_SECOND),
+        report("code, programs per two seconds of processor time", cpu, PROGRAMS_PER_SECOND),
+    ]
     scorers = {
         "math_answer": math_answer.compute_score,
         "multiple_choice": multiple_choice.compute_score,
         "search_qa": search_qa.compute_score,
+        "code_tests": code_tests.compute_score,
+        "dispatch": dispatch.compute_score,
     }
     for name, scorer in scorers.items():
         seconds = missing(scorer)
@@ -96,6 +107,29 @@ def processor_seconds() -> float:
     return sum(one.user + one.system for one in times)
 
 
+def program_throughput(count: int) -> tuple[float, float]:
+    """Programs per second from eight threads, and per two seconds of all processes' time."""
+    program = "def main():\n    a, b = map(int, input().split())\n    print(a + b)\n\nmain()"
+    tests = [{"input": f"{n} 2\n", "output": f"{n + 2}\n", "testtype": "stdin"} for n in range(5)]
+    row = ("", f"```python\n{program}\n```", json.dumps({"tests": tests, "fn_name": None}))
+    first = code_tests.compute_score(*row)  # tries the isolation out
+    if first["score"] != 1:
+        print(f"code, no program could be run: {first}", flush=True)
+        return 0.0, 0.0
+    started, used = time.monotonic(), ended_processor_seconds()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: code_tests.compute_score(*row), range(count)))
+    used = ended_processor_seconds() - used
+    return count / (time.monotonic() - started), 2 * count / used
+
+
+def ended_processor_seconds() -> float:
+    """User and system time of this process and of those that it has waited for."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    times = [resource.getrusage(kind) for kind in kinds]
+    return sum(one.ru_utime + one.ru_stime for one in times)
+
+
 def poisoned() -> float:
     """Seconds that the slowest of 50 ordinary checks takes while every worker meets poison."""
     poison = [
@@ -124,7 +158,7 @@ def missing(scorer: Callable[..., object]) -> float:
     seconds = []
     for _ in range(200):
         started = time.perf_counter()
-        scorer("", response, "B", {})
+        scorer("livecodebench/code_generation_lite", response, "B", {})
         seconds.append(time.perf_counter() - started)
     return statistics.median(seconds)
 

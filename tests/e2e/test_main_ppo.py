@@ -56,6 +56,25 @@ def test_advantages_are_those_of_the_definition(full_run: Run):
     assert graded > 0
 
 
+def test_the_log_shows_what_the_method_did(full_run: Run):
+    logged = [entry["data"] for entry in full_run.metrics if "actor/grad_norm" in entry["data"]]
+    for data, step in zip(logged, full_run.steps, strict=True):
+        groups = collections.defaultdict(list)
+        for row in step["rows"]:
+            groups[row["uid"]].append(row["reward"])
+        varied = [rewards for rewards in groups.values() if len(set(rewards)) > 1]
+        assert data["ms_grpo/groups"] == len(groups)
+        assert data["ms_grpo/homogeneous_share"] == pytest.approx(1 - len(varied) / len(groups))
+        if varied:
+            distinct = statistics.fmean(len(set(rewards)) for rewards in varied)
+            assert data["ms_grpo/distinct_rewards"] == pytest.approx(distinct)
+            assert 0.6 < data["ms_grpo/scale"] < 0.9
+            if distinct == 2:
+                assert data["ms_grpo/correction"] < 1e-9
+            else:
+                assert data["ms_grpo/correction"] > 0
+
+
 def test_a13_tool_tokens_are_masked(full_run: Run):
     observed = 0
     for step in full_run.steps:

@@ -1,0 +1,338 @@
+"""Programs that try to get out, in each way of isolation."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.reward_fns.code_rows import skip_without
+from verl_msgrpo.rewards import code_isolation, code_launch
+from verl_msgrpo.rewards.code_launch import IsolationError
+from verl_msgrpo.rewards.code_runner import Program, resident_bytes, run
+
+ROOT = Path(__file__).parents[2]
+SYSTEM_PYTHON = Path("/usr/bin/python3.11")
+
+
+@pytest.fixture(params=["bubblewrap", "namespaces"])
+def way(request):
+    skip_without(request.param)
+    return request.param
+
+
+def printed(way, source, inputs=("",), limit_s=20.0, **options):
+    """What a program prints on each input, None where it fails."""
+    found = [None] * len(inputs)
+
+    def judge(number, output):
+        found[number] = output.decode()
+
+    run(way, Program(source), inputs, judge, limit_s, **options)
+    return found
+
+
+ATTEMPT = """
+import ctypes, os, socket, sys
+*steps, last = sys.stdin.read().splitlines()
+try:
+    exec("\\n".join(steps))
+    print(eval(last))
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def attempts(way, *bodies):
+    """What the last line of each body gives, or the name of the error."""
+    return [text and text.strip() for text in printed(way, ATTEMPT, bodies)]
+
+
+def test_the_trial_finds_what_can_be_reached(way, monkeypatch):
+    paths, temporary = code_launch.visible_paths(), tempfile.gettempdir()
+    outside = [path for path in paths if not path.startswith(temporary)]
+    monkeypatch.setattr(code_launch, "visible_paths", lambda: [*outside, temporary])
+    assert "the machine's files" in code_isolation._fault(way)
+    monkeypatch.setattr(code_launch, "visible_paths", lambda: paths)
+    assert code_isolation._fault(way) == ""
+    monkeypatch.setattr(code_launch, "PROCESSES", 100)
+    assert "any number of processes" in code_isolation._fault(way)
+
+
+def test_files(way, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("7")
+    secret.chmod(0o666)
+    hidden = (secret, ROOT / "pyproject.toml", "/etc/passwd", "/proc/self/status", "/bin/sh")
+    assert set(attempts(way, *(f"open({str(path)!r}).read()" for path in hidden))) == {
+        "FileNotFoundError"
+    }
+    closed = ("'/x'", "'/dev/x'", "'/usr/x'", "os.__file__", "sys.executable")
+    assert set(attempts(way, *(f"open({path}, 'a')" for path in closed))) <= {
+        "OSError",
+        "PermissionError",
+    }
+    assert attempts(way, "sorted(set(os.listdir('/')) & {'home', 'proc', 'sys'})") == ["[]"]
+
+
+def test_privileges(way):
+    ids, setuid, chroot, environment, limits, raised = attempts(
+        way,
+        "0 in os.getresuid() + os.getresgid() + tuple(os.getgroups())",
+        "os.setuid(0)",
+        "os.chroot('.')",
+        "sorted(set(os.environ) - {'PWD', 'LC_CTYPE'})",
+        "import resource as r\n[r.getrlimit(n)[1] for n in (r.RLIMIT_CORE, r.RLIMIT_MEMLOCK)]",
+        "import resource as r\nr.setrlimit(r.RLIMIT_NPROC, (10**5, 10**5))",
+    )
+    assert ids == "False"
+    assert setuid == chroot == "PermissionError"
+    assert environment == str(sorted(code_launch.ENVIRONMENT))
+    assert limits == "[1, 0]"
+    assert raised in ("ValueError", "PermissionError")
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls on x86_64")
+def test_system_calls_that_are_refused(way):
+    calls = {
+        "unshare": "272, 0x10000000",
+        "clone": "56, 0x10000011, 0, 0, 0, 0",
+        "ptrace": "101, 16, 1, 0, 0",
+        "process_vm_readv": "310, 1, 0, 0, 0, 0, 0",
+        "memfd_create": "319, b'x', 0",
+        "shmget": "29, 0, 4096, 0o1600",
+        "mount": "165, b'x', b'/box', b'tmpfs', 0, 0",
+        "socket of IPv4": "41, 2, 1, 0",
+        "socket of a virtual machine": "41, 40, 1, 0",
+        "socket of netlink": "41, 16, 3, 0",
+        "keyctl": "250, 0, -3, 0, 0, 0",
+        "io_uring_setup": "425, 8, 0",
+    }
+    body = "libc = ctypes.CDLL(None, use_errno=True)\n(libc.syscall({}), ctypes.get_errno())"
+    results = attempts(way, *(body.format(call) for call in calls.values()))
+    assert dict(zip(calls, results, strict=True)) == dict.fromkeys(calls, "(-1, 1)")
+
+
+def test_a_pair_of_unix_sockets_works(way):
+    assert attempts(way, "import asyncio\nasyncio.run(asyncio.sleep(0, 7))") == ["7"]
+
+
+def test_the_network_is_empty(way):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        port = server.getsockname()[1]
+        connect = f"socket.create_connection(('127.0.0.1', {port}), 1)"
+        assert attempts(way, connect) == ["PermissionError"]
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+def test_nothing_is_left_of_a_test_for_the_next(way):
+    source = """
+import os, sys, time
+name = input()
+if name == "first":
+    open("left", "w").close()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                os.write(1, b"7")
+        os._exit(0)
+    time.sleep(0.2)
+else:
+    others = 0
+    for pid in range(2, 300):
+        try:
+            os.kill(pid, 0)
+            others += pid != os.getpid()
+        except ProcessLookupError:
+            pass
+    print(others)
+"""
+    first, second = printed(way, source, ["first\n", "second\n"])
+    assert set(first) == {"7"}
+    assert second == "0\n"
+    assert not resident_bytes(os.getpid())
+    assert printed(way, "import os\nprint(os.listdir())") == ["[]\n"]
+
+
+def test_descriptors(way):
+    source = """
+import os
+found = []
+for number in range(3, 1024):
+    try:
+        os.fstat(number)
+        found.append(number)
+    except OSError:
+        pass
+print(found)
+"""
+    assert printed(way, source) == ["[]\n"]
+
+
+def test_the_supervisor_survives_a_program(way):
+    source = """
+import os, signal, sys
+if input() == "attack":
+    for name in signal.valid_signals():
+        try:
+            os.kill(1, name)
+        except OSError:
+            pass
+    import ctypes
+    ctypes.CDLL(None).ptrace(16, 1, 0, 0)
+else:
+    print("alive")
+"""
+    assert printed(way, source, ["attack\n", "x\n"]) == ["", "alive\n"]
+
+
+def test_disk_space_and_files_are_bounded(way):
+    written = """
+import os
+total = 0
+try:
+    for number in range(100):
+        with open(str(number), "wb") as file:
+            for _ in range(15):
+                total += file.write(bytes(1 << 20))
+except OSError:
+    os.remove("0")
+print(total >> 20)
+"""
+    assert 100 <= int(printed(way, written)[0]) <= 256
+    files = """
+count = 0
+try:
+    while True:
+        open(str(count), "w").close()
+        count += 1
+except OSError:
+    print(count)
+"""
+    assert int(printed(way, files)[0]) < 4096
+
+
+def test_what_is_expected_is_not_in_its_memory(way):
+    source = """
+import gc, sys
+frame, texts = sys._getframe(), []
+while frame:
+    texts += [repr(frame.f_globals), repr(frame.f_locals)]
+    frame = frame.f_back
+texts += [repr(o) for o in gc.get_objects() if isinstance(o, (str, bytes, tuple, list))]
+found = [n for n in range(3) if any(("expected-" + str(n)) in text for text in texts)]
+print(found, any("given" + "-input" in text for text in texts))
+"""
+    expected = ["expected-0", "expected-1"]
+    said = []
+
+    def judge(number, output):
+        said.append((output.decode(), output == expected[number].encode()))
+
+    run(way, Program(source), ["given-input"], judge, 20.0)
+    assert said == [("[] True\n", False)]  # it can see its input, so the search works
+
+
+def test_large_inputs_and_outputs(way):
+    text = "0123456789" * 800_000
+    out = printed(way, "print(input())", [text, "x"])
+    assert out == [text + "\n", "x\n"]
+    assert printed(way, "print(input() * 2)", [text + text, "x"]) == [None, "xx\n"]
+
+
+def test_memory_of_a_process(way):
+    assert attempts(way, "len(bytearray(2 << 30))") == ["MemoryError"]
+    assert printed(way, "print(len(bytearray(200 << 20)))", memory_mb=150) == [None]
+
+
+def test_no_process_outlives_the_one_that_scores(way):
+    code = f"""
+from verl_msgrpo.rewards.code_runner import Program, run
+source = "import os\\nif os.fork() == 0: os.setsid()\\nwhile True: pass"
+run({way!r}, Program(source), [""], print, 60.0)
+"""
+    scorer = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    try:
+        deadline = time.monotonic() + 60
+        while len(resident_bytes(scorer.pid)) < 4 and scorer.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        started = [psutil.Process(pid) for pid in resident_bytes(scorer.pid)]
+        assert len(started) >= 4
+    finally:
+        scorer.kill()
+        scorer.wait()
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+def test_limits_alone():
+    """Only by name; needs a Python that other users can read."""
+    skip_without("limits")
+    _check_limits()
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not SYSTEM_PYTHON.exists() or sys.version_info[:2] != (3, 11),
+    reason="needs root, and the system's Python of the same version",
+)
+def test_limits_alone_with_the_system_s_python(monkeypatch):
+    monkeypatch.setattr(sys, "_base_executable", str(SYSTEM_PYTHON))
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    assert code_isolation._fault("limits") == ""
+    _check_limits()
+
+
+def _check_limits():
+    assert printed("limits", "print(input())", ["7\n", "8\n"]) == ["7\n", "8\n"]
+    assert attempts("limits", "os.getuid() in (0, 65534)") == ["False"]
+    bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+    assert printed("limits", bomb, limit_s=1.0) == [None]
+    daemon = "import os\nif os.fork() == 0:\n  os.setsid()\n  while os.fork() >= 0: pass\nprint(7)"
+    assert printed("limits", daemon) == ["7\n"]
+    assert not resident_bytes(os.getpid())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone starts programs as another user")
+def test_a_python_that_others_cannot_read_is_named(monkeypatch, tmp_path):
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    with pytest.raises(IsolationError, match=r"closed to other users"):
+        code_launch.launch("limits", 1 << 30)
+    monkeypatch.setattr(code_launch, "_may_mount", lambda: False)
+    with pytest.raises(IsolationError, match=r"closed to other users"):
+        code_launch.launch("bubblewrap", 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["/nonexistent"], "cannot start"),
+        (["/bin/sh", "-c", "echo the reason >&2; exit 1"], "the reason"),
+        (["/bin/sh", "-c", "exit 0"], "ended at once"),
+        (["/bin/sh", "-c", "echo ready or not"], "said"),
+    ],
+)
+def test_a_sandbox_that_does_not_start_is_an_error(monkeypatch, command, message):
+    start = code_launch.Launch(command, None, None, False)
+    monkeypatch.setattr("verl_msgrpo.rewards.code_runner.launch", lambda *_: start)
+    with pytest.raises(IsolationError, match=message):
+        printed("bubblewrap", "print(1)")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["printf 'ready\\n'", "printf 'ready\\n\\377\\377\\377\\377'", "printf 'ready\\n\\0\\0\\0\\0'"],
+)
+def test_a_broken_reply_passes_no_test(monkeypatch, reply):
+    command = ["/bin/sh", "-c", reply]
+    start = code_launch.Launch(command, None, None, False)
+    monkeypatch.setattr("verl_msgrpo.rewards.code_runner.launch", lambda *_: start)
+    assert printed("bubblewrap", "print(1)") == [None]

@@ -1,0 +1,1 @@
+"""What runs inside a sandbox, on the standard library alone."""
