@@ -51,6 +51,17 @@ def test_verl_versions(version, monkeypatch):
     assert finding.fix.startswith("pip install")
 
 
+def test_what_each_part_lacks(monkeypatch):
+    there = {"vllm": "0.24.0", "flash-attn": "2.8.3"}
+    monkeypatch.setattr(doctor, "_installed", there.get)
+    parts = {finding.what: finding for finding in doctor.check_parts()}
+    assert not any(finding.fix for finding in parts.values())
+    assert parts["FSDP2 on GPUs"].value == "ready"
+    megatron = parts["Megatron on GPUs"].value
+    assert megatron.startswith("lacks megatron-core, megatron-bridge, transformer-engine: ")
+    assert parts["programs of models"].value
+
+
 def test_the_probe_reports_what_fails(monkeypatch):
     output, error = doctor._run_probe("raise ImportError('no such thing')")
     assert output is None

