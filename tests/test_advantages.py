@@ -450,3 +450,13 @@ def test_nothing_warns():
     for rewards in (torch.zeros(2, 4), torch.rand(2, 9), torch.tensor([[1e-300, 0.0]]).double()):
         for config in (ALL, EXACT, MSGRPOConfig(preset="paper")):
             ms_grpo_advantages(rewards, config)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [{}, {"preset": "paper"}, {"normalize_by_std": False}])
+def test_cuda_tensors_give_what_cpu_tensors_give(settings):
+    rewards = torch.randn(32, 8, generator=torch.manual_seed(0))
+    config = MSGRPOConfig(**settings)
+    on_gpu = ms_grpo_advantages(rewards.cuda(), config)
+    assert on_gpu.device.type == "cuda"
+    assert torch.equal(on_gpu.cpu(), ms_grpo_advantages(rewards, config))

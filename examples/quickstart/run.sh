@@ -16,6 +16,8 @@ SEED=${SEED:-0}
 ROLLOUT_N=${ROLLOUT_N:-8}
 TRAIN_BATCH_SIZE=${TRAIN_BATCH_SIZE:-8}
 ACTOR_LR=${ACTOR_LR:-2e-4}
+DEVICE=${DEVICE:-cpu}     # cpu | cuda: the latter in the environment of scripts/setup_gpu.sh (VENV)
+BACKEND=${BACKEND:-fsdp}  # fsdp (FSDP2) | megatron, which needs cuda
 RANKS=${RANKS:-1} # training processes, each with a vLLM replica
 SEARCH_URL=${SEARCH_URL:-} # http://host:port/retrieve of a running server; empty: one is started
 VENV=${VENV:-$PWD/.venv}
@@ -31,6 +33,8 @@ fail() { printf 'run.sh: %s\n' "$*" >&2; exit 2; }
 quoted() { printf "'%s'" "${1//\'/\\\'}"; }
 
 [[ $ADV_ESTIMATOR =~ ^(ms_grpo|grpo)$ ]] || fail "ADV_ESTIMATOR=$ADV_ESTIMATOR: ms_grpo or grpo"
+[[ $DEVICE =~ ^(cpu|cuda)$ ]] || fail "DEVICE=$DEVICE: cpu or cuda"
+[[ $BACKEND =~ ^(fsdp|megatron)$ ]] || fail "BACKEND=$BACKEND: fsdp or megatron"
 for name in STEPS ROLLOUT_N TRAIN_BATCH_SIZE RANKS; do
     [[ ${!name} =~ ^[1-9][0-9]{0,8}$ ]] || fail "$name=${!name} is not a whole number above 0"
 done
@@ -50,7 +54,11 @@ if [ -n "$(ls -A "$RUN_DIR" 2>/dev/null)" ] && [ ! -f "$RUN_DIR/.quickstart" ]; 
 fi
 
 say "1/4 environment"
-bash scripts/setup_cpu.sh "$VENV"
+if [ "$DEVICE" = cpu ]; then
+    bash scripts/setup_cpu.sh "$VENV"
+elif [ ! -x "$VENV/bin/verl-msgrpo" ]; then
+    fail "VENV=$VENV has no verl-msgrpo: bash scripts/setup_gpu.sh $VENV"
+fi
 export PATH="$VENV/bin:$PATH"
 # Threads that wait must not spin: verl runs about ten processes on the same cores.
 export OMP_WAIT_POLICY=PASSIVE
@@ -72,8 +80,8 @@ rm -rf "$RUN_DIR"
 mkdir -p "$RUN_DIR"
 touch "$RUN_DIR/.quickstart"
 
-# The CPU platform of verl-msgrpo; no hub; one thread a process.
-export VERL_PLATFORM=cpu HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 RAY_worker_niceness=0
+# No hub; one thread a process.
+export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 RAY_worker_niceness=0
 export VERL_FILE_LOGGER_PATH=$RUN_DIR/metrics.jsonl
 
 # The search engine: unless there is one, a retrieval server on a free port of this machine, for as
@@ -107,29 +115,56 @@ MODEL=(
     actor_rollout_ref.model.path="$(quoted "$DATA_DIR/model")"
     actor_rollout_ref.model.use_remove_padding=False
     actor_rollout_ref.model.enable_gradient_checkpointing=False
-    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
 )
 
 ACTOR=(
-    actor_rollout_ref.actor.strategy=fsdp2
     actor_rollout_ref.actor.optim.lr="$ACTOR_LR"
     actor_rollout_ref.actor.use_kl_loss=False
     actor_rollout_ref.actor.ppo_mini_batch_size="$TRAIN_BATCH_SIZE"
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu="$MICRO_BATCH"
     actor_rollout_ref.actor.use_dynamic_bsz=False
     actor_rollout_ref.actor.use_torch_compile=False
-    actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
-    actor_rollout_ref.actor.fsdp_config.model_dtype=float32
-    actor_rollout_ref.actor.fsdp_config.dtype=float32
-    # Without this verl computes in bfloat16 (autocast) while vLLM samples in float32.
-    +actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32
 )
+
+if [ "$BACKEND" = fsdp ]; then
+    PRECISION=float32
+    ENGINE=(
+        +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+        actor_rollout_ref.actor.strategy=fsdp2
+        actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+        actor_rollout_ref.actor.fsdp_config.model_dtype=float32
+        actor_rollout_ref.actor.fsdp_config.dtype=float32
+        # Without this verl computes in bfloat16 (autocast) while vLLM samples in float32.
+        +actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32
+    )
+else
+    PRECISION=bfloat16 # verl's Megatron engine takes no other
+    ENGINE=(
+        model_engine=megatron
+        actor_rollout_ref.actor.megatron.use_mbridge=True
+        actor_rollout_ref.actor.megatron.vanilla_mbridge=False
+    )
+fi
+
+if [ "$DEVICE" = cpu ]; then
+    export VERL_PLATFORM=cpu # of verl-msgrpo
+    PLATFORM=(
+        trainer.device=cpu
+        # verl counts its workers in Ray's GPU slots; on CPU they are slots and nothing more.
+        +ray_kwargs.ray_init.num_gpus="$RANKS"
+        # vLLM has no sleep mode on CPU.
+        +actor_rollout_ref.rollout.enable_sleep_mode=False
+        actor_rollout_ref.rollout.free_cache_engine=False
+    )
+else
+    PLATFORM=(trainer.device=cuda actor_rollout_ref.rollout.gpu_memory_utilization=0.3)
+fi
 
 ROLLOUT=(
     actor_rollout_ref.rollout.name=vllm
     actor_rollout_ref.rollout.n="$ROLLOUT_N"
     actor_rollout_ref.rollout.tensor_model_parallel_size=1
-    actor_rollout_ref.rollout.dtype=float32
+    actor_rollout_ref.rollout.dtype="$PRECISION"
     actor_rollout_ref.rollout.load_format=auto
     actor_rollout_ref.rollout.enforce_eager=True
     actor_rollout_ref.rollout.max_model_len=256
@@ -141,9 +176,6 @@ ROLLOUT=(
     actor_rollout_ref.rollout.val_kwargs.temperature=1.0
     actor_rollout_ref.rollout.val_kwargs.top_p=1.0
     actor_rollout_ref.rollout.val_kwargs.top_k=-1
-    # vLLM has no sleep mode on CPU.
-    +actor_rollout_ref.rollout.enable_sleep_mode=False
-    actor_rollout_ref.rollout.free_cache_engine=False
 )
 
 SEARCH=(
@@ -163,7 +195,6 @@ REWARD=(
 )
 
 TRAINER=(
-    trainer.device=cpu
     trainer.nnodes=1
     trainer.n_gpus_per_node="$RANKS"
     trainer.logger='[console,file]'
@@ -180,8 +211,6 @@ TRAINER=(
     trainer.v1.sampler.custom_sampler.path="$(quoted "$HERE/fast_polling.py")"
     trainer.v1.sampler.custom_sampler.name=FastPollingReplayBuffer
     transfer_queue.backend.SimpleStorage.num_data_storage_units=1
-    # verl counts its workers in Ray's GPU slots; on CPU they are slots and nothing more.
-    +ray_kwargs.ray_init.num_gpus="$RANKS"
     ray_kwargs.ray_init.num_cpus=16
     +ray_kwargs.ray_init.include_dashboard=False
 )
@@ -189,8 +218,8 @@ TRAINER=(
 python "$HERE/progress.py" --run-dir "$RUN_DIR" -- \
     python -m verl.trainer.main_ppo \
     algorithm.adv_estimator="$ADV_ESTIMATOR" \
-    "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${SEARCH[@]}" "${REWARD[@]}" \
-    "${TRAINER[@]}" "$@"
+    "${ENGINE[@]}" "${PLATFORM[@]}" "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" \
+    "${SEARCH[@]}" "${REWARD[@]}" "${TRAINER[@]}" "$@"
 
 say "4/4 result"
 python "$HERE/summary.py" "$RUN_DIR"
