@@ -1,0 +1,90 @@
+"""Two sound launches, Megatron and FSDP2, and a way to check them with a fault added."""
+
+import pickle
+import re
+import shutil
+from collections import namedtuple
+from dataclasses import dataclass
+
+import pytest
+from omegaconf import OmegaConf
+
+from tests.preflight.recipes import overrides_of, write_data
+from tests.search.fakes import retrieval_server
+from verl_msgrpo.preflight import compose, reward, services
+from verl_msgrpo.preflight.report import check_config
+
+Usage = namedtuple("Usage", "total used free")
+TERABYTE = 2**40
+
+
+@pytest.fixture(autouse=True)
+def patient_machine(monkeypatch):
+    """A large disk, and time for what a busy machine does slowly."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(4 * TERABYTE, 0, 4 * TERABYTE))
+    monkeypatch.setattr(reward, "TRIAL_SECONDS", 120.0)
+    monkeypatch.setattr(services, "PROBE_SECONDS", 60.0)
+
+
+@pytest.fixture(scope="session")
+def server():
+    with retrieval_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    return write_data("search_hotpotqa", tmp_path_factory.mktemp("hotpotqa"))
+
+
+@dataclass
+class Launch:
+    """A command line, composed, its interpolations not yet resolved."""
+
+    overrides: list
+    composed: bytes
+    """The pickled configuration: far faster to copy than by deepcopy."""
+
+    def check(self, *faults, card=None):
+        """The report with further overrides, applied by Hydra as at the end of the command."""
+        from hydra._internal.config_loader_impl import ConfigLoaderImpl
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+
+        config = pickle.loads(self.composed)
+        parsed = OverridesParser.create().parse_overrides(list(faults))
+        ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+        OmegaConf.resolve(config)
+        return check_config(config, card)
+
+
+@pytest.fixture(scope="session")
+def launches(tmp_path_factory, server, data_dir):
+    """{"megatron", "fsdp"} -> Launch of the search recipe."""
+    folder = tmp_path_factory.mktemp("launches")
+    found = {}
+    for backend in ("megatron", "fsdp"):
+        overrides = overrides_of(
+            "search_hotpotqa",
+            folder,
+            BACKEND=backend,
+            DATA_DIR=data_dir,
+            OUTPUT_DIR=folder / "out",
+            RETRIEVAL_SERVICE_URL=server.url,
+        )
+        found[backend] = Launch(overrides, pickle.dumps(compose._compose(overrides)))
+    return found
+
+
+def mended(faults, problem):
+    """The faults with those that the fix speaks of replaced by it; None if it is no override."""
+    parts = problem.fix.split(" ")
+    if not all(re.fullmatch(r"\+?[\w.]+=\S+", part) for part in parts) or "<" in problem.fix:
+        return None
+    keys = {part.lstrip("+").partition("=")[0] for part in parts}
+    misspelt = re.search(r"(\w+)(?: is no field|: unknown| is no setting)", problem.message)
+
+    def stays(fault):
+        key = fault.lstrip("+").partition("=")[0]
+        return key not in keys and not (misspelt and key.endswith(f".{misspelt.group(1)}"))
+
+    return [*filter(stays, faults), *parts]

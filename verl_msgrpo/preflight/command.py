@@ -1,0 +1,58 @@
+"""`verl-msgrpo preflight -- OVERRIDES`: checks a launch of verl without GPU, Ray or weights."""
+
+import argparse
+import dataclasses
+import json
+
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.preflight.capacity import CARDS, Card
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.description = (
+        "Composes verl's configuration with Hydra overrides and checks it: everything that verl "
+        "rejects, and what it lets through until a worker fails. Exit code: 0 no errors, 1 errors."
+    )
+    card = parser.add_mutually_exclusive_group()
+    card.add_argument("--gpu", choices=CARDS, help="compare the memory with this card")
+    card.add_argument(
+        "--gpu-memory-gib", type=float, metavar="N", help="compare it with a card of N GiB"
+    )
+    parser.add_argument("--json", action="store_true", help="print plan and problems as JSON")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="OVERRIDE",
+        help="what follows `python3 -m verl.trainer.main_ppo`",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the plan and the problems."""
+    card = _card(args)
+    from verl_msgrpo.preflight.plan import as_text, plan
+    from verl_msgrpo.preflight.report import preflight
+
+    report = preflight(args.overrides, card)
+    if args.json:
+        content = {
+            "ok": not report.errors,
+            "problems": [dataclasses.asdict(problem) for problem in report.problems],
+            "not_checked": report.notes,
+            "plan": plan(report),
+        }
+        print(json.dumps(content, indent=1, default=str))
+    else:
+        print("\n".join(as_text(report)))
+    return 1 if report.errors else 0
+
+
+def _card(args: argparse.Namespace) -> Card | None:
+    if args.gpu:
+        return Card(args.gpu, CARDS[args.gpu])
+    if args.gpu_memory_gib is None:
+        return None
+    if not 0 < args.gpu_memory_gib < 10_000:
+        raise UserError(f"--gpu-memory-gib is {args.gpu_memory_gib:g}: the GiB of one GPU")
+    return Card(f"card of {args.gpu_memory_gib:g} GiB", args.gpu_memory_gib)
