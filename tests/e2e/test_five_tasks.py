@@ -17,9 +17,12 @@ from tests.e2e.runs import ROOT, Quickstart, Run, read_jsonl
 from tests.search.server.conftest import served
 from tests.tasks import raw_rows
 from verl_msgrpo import cli
+from verl_msgrpo.search.observation import ByteMeasure, render
+from verl_msgrpo.search.server.opening import open_index
 
 pytestmark = pytest.mark.e2e
 
+QUERY = "T1"
 TRAIN_ROWS, VALIDATION_ROWS, VALIDATION_SAMPLES, STEPS = 4, 2, 2, 2
 TASKS = {
     "aime24": (raw_rows.dapo, raw_rows.aime),
@@ -66,7 +69,15 @@ def data(tmp_path_factory):
     return folder, rows, files
 
 
-def answers(task: str, row: dict) -> list[list[dict]]:
+def found_by(index) -> str:
+    """What the search tool will show for the policy's only query."""
+    backend = open_index(index)
+    documents = [json.loads(hit.document) for hit in backend.search([QUERY], 3)[0]]
+    backend.close()
+    return render([[document["contents"] for document in documents]], 512, ByteMeasure())
+
+
+def answers(task: str, row: dict, observation: str) -> list[list[dict]]:
     """A right conversation and a wrong one."""
     gold = row["reward_model"]["ground_truth"]
     number = re.findall(r"\d+", row["prompt"][0]["content"])[-1]
@@ -81,15 +92,15 @@ def answers(task: str, row: dict) -> list[list[dict]]:
     }
     question = [{"role": "user", "content": row["prompt"][0]["content"]}]
     if task == "hotpotqa":
-        call = {"name": "search", "arguments": {"query_list": ["T1"]}}
+        call = {"name": "search", "arguments": {"query_list": [QUERY]}}
         question += [
             {"role": "assistant", "content": f"<tool_call>{json.dumps(call)}</tool_call>"},
-            {"role": "tool", "content": "Doc 1(Title: T1) One. Two."},
+            {"role": "tool", "content": observation},
         ]
     return [[*question, {"role": "assistant", "content": text}] for text in pairs[task]]
 
 
-def write_policy(folder, rows) -> None:
+def write_policy(folder, rows, observation: str) -> None:
     sys.path.insert(0, str(ROOT / "examples" / "quickstart"))
     try:
         import policy
@@ -99,7 +110,7 @@ def write_policy(folder, rows) -> None:
         conversation
         for task, parts in rows.items()
         for row in parts["train"] + parts["validation"]
-        for conversation in answers(task, row)
+        for conversation in answers(task, row, observation)
     ]
     # Sentences of the prompts are tokens: a conversation stays below the tiny model's 512.
     prompts = {conversation[0]["content"] for conversation in conversations}
@@ -116,10 +127,10 @@ def write_policy(folder, rows) -> None:
 @pytest.fixture(scope="module")
 def run(data, quickstart: Quickstart) -> Run:
     folder, rows, files = data
-    write_policy(folder, rows)
     index = folder / "index"
     command("index", "--corpus", folder / "hotpotqa" / "raw-train.jsonl", "--output", index)
-    with served(folder, "--index", index, "--topk", 1) as server:
+    write_policy(folder, rows, found_by(index))
+    with served(folder, "--index", index) as server:
         return quickstart.run(
             "five-tasks",
             *(f"data.{name}_files={list(map(str, found))}" for name, found in (
@@ -137,8 +148,9 @@ def run(data, quickstart: Quickstart) -> Run:
         )  # fmt: skip
 
 
-def dump(run: Run, kind: str, step: int) -> list[dict]:
-    return read_jsonl(run.folder / "run" / kind / f"{step}.jsonl")
+def dump(run: Run, step: int) -> list[dict]:
+    """What verl wrote at a validation."""
+    return read_jsonl(run.folder / "run" / "validation" / f"{step}.jsonl")
 
 
 def test_every_task_is_trained_on_and_scored(run: Run, data):
@@ -160,12 +172,11 @@ def test_every_task_is_trained_on_and_scored(run: Run, data):
 
 
 def test_rows_of_all_tasks_have_the_same_keys(run: Run):
-    for kind, steps in (("rollouts", (1, 2)), ("validation", (0, 2))):
-        for step in steps:
-            for row in dump(run, kind, step):
-                assert row.keys() >= OWN_KEYS | {"score", "acc", "pred", "timeout"}
-                assert all(value is not None for value in row.values())
-                assert isinstance(row["pred"], str)
+    for step in (0, STEPS):
+        for row in dump(run, step):
+            assert row.keys() >= OWN_KEYS | {"score", "acc", "pred", "timeout"}
+            assert all(value is not None for value in row.values())
+            assert isinstance(row["pred"], str)
 
 
 def test_scores_are_those_of_the_reward_called_by_itself(run: Run, data):
@@ -174,7 +185,7 @@ def test_scores_are_those_of_the_reward_called_by_itself(run: Run, data):
     _, rows, _ = data
     known = [row for task in rows for row in rows[task]["validation"]]
     seen = set()
-    for entry in dump(run, "validation", STEPS):
+    for entry in dump(run, STEPS):
         (row,) = (row for row in known if row["prompt"][0]["content"] in entry["input"])
         gold = row["reward_model"]["ground_truth"]
         reward = compute_score(row["data_source"], entry["output"], gold, row["extra_info"])

@@ -172,7 +172,6 @@ def prompts(step: dict) -> set[str]:
     return {row["prompt"] for row in step["rows"]}
 
 
-@pytest.mark.long
 def test_two_ranks(quickstart: Quickstart):
     run = quickstart.run(
         "two-ranks", "trainer.test_freq=-1", "trainer.val_before_train=False", STEPS=2, RANKS=2

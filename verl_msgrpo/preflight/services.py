@@ -4,12 +4,9 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
-from typing import cast
 from urllib.parse import urlsplit
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from omegaconf import DictConfig
 
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.preflight.problems import WARNING, Problem, one_line
@@ -17,11 +14,11 @@ from verl_msgrpo.preflight.run import ROLLOUT
 from verl_msgrpo.preflight.settings import local_path, text, value, whole
 from verl_msgrpo.search.probe import probe
 from verl_msgrpo.search.settings import SearchSettings, read_settings
+from verl_msgrpo.search.tool_file import search_tool_configs
 
 CHECK = "services"
 TOOL_FILE = f"{ROLLOUT}.multi_turn.tool_config_path"
 WORKER_ENV = "ray_kwargs.ray_init.runtime_env.env_vars"
-SEARCH_TOOL_NAMES = ("verl_msgrpo.search.SearchTool", "verl_msgrpo.search.tool.SearchTool")
 PROBE_SECONDS = 3.0  # of each of probe's attempts
 _LOOPBACK = ("localhost", "::1")
 
@@ -38,9 +35,9 @@ def check_services(config: DictConfig) -> Iterator[Problem]:
     given = value(config, WORKER_ENV)
     with environment(given if isinstance(given, DictConfig) else {}):
         try:
-            tools = [read_settings(tool) for tool in search_tools(local)]
+            tools = [read_settings(tool) for tool in search_tool_configs(local)]
         except UserError as error:
-            yield Problem(CHECK, f"{path}: {one_line(error)}", f"{TOOL_FILE}=<a file without it>")
+            yield Problem(CHECK, one_line(error), f"{TOOL_FILE}=<a file without it>")
             return
     for tool in tools:
         yield from _server(config, tool)
@@ -72,29 +69,6 @@ def _room(config: DictConfig, tool: SearchSettings) -> Iterator[Problem]:
             f"{turns - 1} searches may show {shown} tokens, and the whole response has {length}"
         )
         yield Problem(CHECK, message, f"data.max_response_length={2 * shown}", WARNING)
-
-
-def search_tools(path: str) -> list[dict[str, object]]:
-    """The `config` of each SearchTool in a tool file. Raises UserError where it cannot be used."""
-    found = []
-    try:
-        content = OmegaConf.load(path)
-        tools = content.get("tools") if isinstance(content, DictConfig) else None
-        if not isinstance(tools, ListConfig):
-            raise UserError("it needs a list under `tools:`")
-        for number, tool in enumerate(tools, 1):
-            name = tool.get("class_name") if isinstance(tool, DictConfig) else None
-            settings = tool.get("config") if isinstance(tool, DictConfig) else None
-            if not isinstance(name, str) or not isinstance(settings, DictConfig):
-                raise UserError(f"tool {number} needs `class_name:` and `config:`")
-            if name in SEARCH_TOOL_NAMES:
-                container = OmegaConf.to_container(settings, resolve=True)
-                found.append(cast(dict[str, object], container))
-    except OSError as error:
-        raise UserError(str(error.strerror or error)) from None
-    except (ValueError, YAMLError, OmegaConfBaseException) as error:
-        raise UserError(one_line(error)) from None
-    return found
 
 
 @contextlib.contextmanager

@@ -5,16 +5,12 @@ is not changed at all.
 """
 
 import logging
-from typing import cast
 
 import transfer_queue as tq
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
-from yaml import YAMLError
 
-from verl_msgrpo.errors import UserError
 from verl_msgrpo.search.metrics import search_metrics
 from verl_msgrpo.verl_plugin.estimator import TrainerBatch, ms_grpo_config, trainer_batch
 
@@ -22,7 +18,6 @@ logger = logging.getLogger(__name__)
 
 # Without a limit of the user's, say every so many batches that the filter still finds too little.
 WARN_EVERY_GEN_BATCHES = 10
-SEARCH_TOOL_NAMES = ("verl_msgrpo.search.SearchTool", "verl_msgrpo.search.tool.SearchTool")
 
 
 class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
@@ -109,8 +104,7 @@ def _tool_config_path(config: DictConfig) -> str | None:
 def check_search_tools(config: DictConfig) -> None:
     """Asks the retrieval server of every SearchTool once, before anything is started.
 
-    Subclasses of SearchTool are left to verl, which makes them in its workers: to know one, their
-    module would have to be imported here.
+    Subclasses of SearchTool are left to verl, which makes them in its workers.
 
     Raises:
         UserError: the tool file cannot be used, a setting is wrong or the server does not answer,
@@ -121,37 +115,12 @@ def check_search_tools(config: DictConfig) -> None:
         return
     from verl_msgrpo.search.probe import probe
     from verl_msgrpo.search.settings import read_settings
+    from verl_msgrpo.search.tool_file import search_tool_configs
 
-    for tool_config in _search_tool_configs(path):
+    for tool_config in search_tool_configs(path):
         settings = read_settings(tool_config)
         if settings.probe:
             probe(settings.client)
-
-
-def _search_tool_configs(path: str) -> list[dict[str, object]]:
-    """The `config` of each SearchTool in a tool file. Raises UserError where it cannot be used."""
-    found = []
-    try:
-        content = OmegaConf.load(path)
-        tools = content.get("tools") if isinstance(content, DictConfig) else None
-        if not isinstance(tools, ListConfig):
-            raise UserError(f"tool_config_path {path}: it needs a list under `tools:`")
-        for number, tool in enumerate(tools, 1):
-            name = tool.get("class_name") if isinstance(tool, DictConfig) else None
-            settings = tool.get("config") if isinstance(tool, DictConfig) else None
-            if not isinstance(name, str) or not isinstance(settings, DictConfig):
-                raise UserError(
-                    f"tool_config_path {path}: tool {number} needs `class_name:` and `config:`"
-                )
-            if name in SEARCH_TOOL_NAMES:
-                container = OmegaConf.to_container(settings, resolve=True)
-                found.append(cast(dict[str, object], container))
-    except OSError as error:
-        raise UserError(f"tool_config_path {path}: {error.strerror or error}") from None
-    except (ValueError, YAMLError, OmegaConfBaseException) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"tool_config_path {path}: {reason}") from None
-    return found
 
 
 def register_trainers() -> None:
