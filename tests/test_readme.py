@@ -43,7 +43,7 @@ def test_commands_exist(page):
     for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL):
         for script in re.findall(r"\b(?:bash|python) ([\w./-]+\.(?:sh|py))", block):
             assert (ROOT / script).exists(), script
-        for command in re.findall(r"^verl-msgrpo (\w+)", block, re.MULTILINE):
+        for command in re.findall(r"^verl-msgrpo ([\w-]+)", block, re.MULTILINE):
             assert command in cli.COMMANDS, command
 
 
