@@ -22,12 +22,12 @@ prove() {
 prove "$VENV/bin/python" scripts/variance_table.py
 prove "$VENV/bin/python" scripts/bench_advantage.py
 prove "$VENV/bin/python" scripts/bench_search.py
+prove "$VENV/bin/python" scripts/bench_rewards.py
 for seed in $SEEDS; do
     prove env SEED="$seed" bash examples/quickstart/run.sh
 done
 prove env SEED="${SEEDS%% *}" ADV_ESTIMATOR=grpo bash examples/quickstart/run.sh
 prove "$VENV/bin/python" scripts/check_quickstart.py $(printf 'outputs/quickstart/ms_grpo-seed%s ' $SEEDS)
-prove bash scripts/run_tests.sh -m long
 prove bash scripts/search_faults.sh
 
 printf '\n%d proof(s) failed\n' "${#failed[@]}"

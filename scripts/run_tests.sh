@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up the environment, then checks style and types and runs the tests, end-to-end ones too.
 #
-#   bash scripts/run_tests.sh [pytest arguments]        default: -m "not long"
+#   bash scripts/run_tests.sh [pytest arguments]
 #
 # Knobs: VENV (default .venv), and those of scripts/setup_cpu.sh.
 set -euo pipefail
@@ -17,6 +17,5 @@ ruff format --check .
 echo "== types"
 mypy
 echo "== tests"
-[ $# -gt 0 ] || set -- -m "not long"
 python -m pytest --durations=10 "$@"
 echo "passed; longer proofs: bash scripts/full_tests.sh"

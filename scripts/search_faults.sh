@@ -4,7 +4,7 @@
 #
 #   bash scripts/search_faults.sh [pytest arguments]
 #
-# Knobs: FAULT_STEPS (training steps with each fault; one more without one after each), VENV (default
+# Knobs: FAULT_STEPS (training steps with each fault, default 4; two without one after each), VENV (default
 # .venv), and those of scripts/setup_cpu.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -7,7 +7,7 @@ import pytest
 
 from tests.search.server.conftest import make_queries, served
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = pytest.mark.e2e
 
 
 def test_two_replicas_answer_as_one_server_does(tmp_path, index, rows, server):
