@@ -111,6 +111,7 @@ def _subgroups(
     if takes_all:
         return possible, possible
     few = config.subgroups_per_scale
+    assert few is not None  # MSGRPOConfig has put the default in
     return float(sum(design_size(size, scale, few) for scale, _ in scales)), possible
 
 
@@ -151,7 +152,7 @@ def _affordable(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> t
     if config.normalize_by_std is False:
         return spread
     left = NOISE_TERMS
-    chosen = []
+    chosen: list[int] = []
     for counts, pattern in block.patterns.items():
         terms, budget = terms_and_budget(counts, scales, config)
         for group in set(pattern.groups).intersection(spread.tolist()):
