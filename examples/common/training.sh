@@ -8,7 +8,7 @@ fail() {
 
 # A text as Hydra reads it, in quotes where it needs them.
 quoted() {
-    if [[ $1 =~ ^[A-Za-z0-9_./:-]+$ ]]; then
+    if [[ $1 =~ ^[A-Za-z_/][A-Za-z0-9_./:-]*$ && ! ${1,,} =~ ^(null|true|false|inf|nan)$ ]]; then
         printf '%s' "$1"
     else
         printf "'%s'" "$(printf '%s' "$1" | sed -E "s/(\\\\*)'/\1\1\\\\'/g; s/(\\\\+)\$/\1\1/; s/\\$\{/\\\\\${/g")"

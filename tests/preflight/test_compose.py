@@ -2,7 +2,7 @@
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -71,6 +71,11 @@ def as_hydra_reads(text):
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1))
+@example("NULL")
+@example("True")
+@example("1e3")
+@example("-inf")
+@example("nan")
 def test_quoting_keeps_a_text(text):
     if "\\${" not in text:  # OmegaConf cannot spell a backslash before a reference
         assert as_hydra_reads(quoted(text)) == text

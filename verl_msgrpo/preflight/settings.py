@@ -64,7 +64,8 @@ def quoted(text: str) -> str:
 
     Hydra takes backslashes as they are, but before a quote; OmegaConf takes `${` as a reference.
     """
-    if re.fullmatch(r"[A-Za-z0-9_./:-]+", text):
+    is_word = re.fullmatch(r"[A-Za-z_/][A-Za-z0-9_./:-]*", text)
+    if is_word and text.lower() not in ("null", "true", "false", "inf", "nan"):
         return text
     doubled = re.sub(r"(\\*)'", r"\1\1\\'", text)
     doubled = re.sub(r"(\\+)$", r"\1\1", doubled).replace("${", "\\${")
