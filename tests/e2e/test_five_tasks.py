@@ -24,12 +24,27 @@ pytestmark = pytest.mark.e2e
 
 QUERY = "T1"
 TRAIN_ROWS, VALIDATION_ROWS, VALIDATION_SAMPLES, STEPS = 4, 2, 2, 2
+
+
+def program(number: int) -> dict:
+    return raw_rows.eurus(number, tests={"inputs": ["1 2\n"], "outputs": ["3\n"]})
+
+
+def contest(number: int) -> dict:
+    return raw_rows.livecodebench(0, question_content=f"Problem {number}: add the two numbers.")
+
+
+def hop(number: int) -> dict:
+    return raw_rows.hotpot(number, answer="Dune")
+
+
+# What is to be learned by heart is short: the policy has 0.4 million parameters.
 TASKS = {
     "aime24": (raw_rows.dapo, raw_rows.aime),
     "riddlesense": (raw_rows.riddle, raw_rows.riddle),
-    "livecodebench": (raw_rows.eurus, raw_rows.livecodebench),
+    "livecodebench": (program, contest),
     "medqa": (raw_rows.medqa, raw_rows.medqa),
-    "hotpotqa": (raw_rows.hotpot, raw_rows.hotpot),
+    "hotpotqa": (hop, hop),
 }
 EVALUATED = {
     "HuggingFaceH4/aime_2024",
@@ -80,12 +95,12 @@ def found_by(index) -> str:
 def answers(task: str, row: dict, observation: str) -> list[list[dict]]:
     """A right conversation and a wrong one."""
     gold = row["reward_model"]["ground_truth"]
-    number = re.findall(r"\d+", row["prompt"][0]["content"])[-1]
     pairs = {
         "aime24": (f"\\boxed{{{gold}}}", "\\boxed{999}"),
         "riddlesense": (f"\\boxed{{{gold}}}", "\\boxed{A or B}"),
         "livecodebench": tuple(
-            f"```python\nprint(sum(map(int, input().split())) + {n})\n```" for n in (number, -1)
+            f"```python\nprint({function}(map(int, input().split())))\n```"
+            for function in ("sum", "max")
         ),
         "medqa": (f"\\boxed{{{gold}}}", "I do not know."),
         "hotpotqa": (f"<answer>{gold}</answer>", "<answer>no</answer>"),
