@@ -97,13 +97,14 @@ def compute_ms_grpo_advantage(
         last, session = _sessions(batch.keys, rows)
         scores = token_level_rewards.sum(dim=-1)[last]
         groups = _group_numbers(index)[last]
-        real = ~torch.tensor(batch.is_padding, dtype=torch.bool)[last]
+        padding = [row for row, is_one in enumerate(batch.is_padding) if is_one]
+        real = ~torch.isin(last, torch.tensor(padding, dtype=torch.int64))
         advantages = torch.zeros_like(scores)
         advantages[real], metrics = ms_grpo_advantages_and_metrics(
             scores[real], groups[real], settings
         )
         batch.metrics.update({f"ms_grpo/{name}": value for name, value in metrics.items()})
-        _report(groups, advantages, response_mask[last])
+        _report(groups, advantages, response_mask, last)
         advantages = advantages[session].unsqueeze(-1) * response_mask
     return advantages, advantages
 
@@ -200,7 +201,9 @@ def _group_numbers(index: np.ndarray | Sequence[Hashable]) -> torch.Tensor:
     return torch.tensor(groups, dtype=torch.int64)
 
 
-def _report(groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor) -> None:
+def _report(
+    groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor, last: torch.Tensor
+) -> None:
     """Warns, once per process, of batches that nothing can be learned from."""
     if {"first batch", "single"} <= _reported or not len(groups):
         return
@@ -208,7 +211,8 @@ def _report(groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch
     shared = (sizes > 1).nonzero()[:, 0]
     # Padding rows share one uid, yet have no token that counts.
     single = len(shared) == 0 or (
-        len(shared) == 1 and not response_mask[groups.to(response_mask.device) == shared[0]].any()
+        len(shared) == 1
+        and not response_mask[last[groups == shared[0]].to(response_mask.device)].any()
     )
     if single and "single" not in _reported:
         _reported.add("single")
