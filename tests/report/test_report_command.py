@@ -1,0 +1,219 @@
+"""The command from end to end: files in, files out."""
+
+import base64
+import csv
+import html.parser
+import re
+
+import pytest
+
+from tests.report.files import dump_row, settings_of, write_dump, write_run
+from verl_msgrpo.cli import main
+
+pytest.importorskip("matplotlib")
+
+VAL = "val-core/task/acc/mean@1"
+
+
+def metrics(offset, *, ours=False, steps=3):
+    """Training reward step / 10 + offset, and a validation at the first and the last step."""
+    data = {
+        step: {
+            "critic/score/mean": step / 10 + offset,
+            "response_length/mean": 80.0,
+            "timing_s/step": 4.0,
+            "timing_s/gen": 3.0,
+            **({"ms_grpo/scale": 0.7} if ours else {}),
+        }
+        for step in range(1, steps + 1)
+    }
+    data[steps] |= {VAL: 0.5 + offset, "timing_s/testing": 6.0}
+    return {0: {VAL: 0.25}, **data}
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    """Two methods with two seeds; ours is better by 0.1 and 0.3."""
+    folder = tmp_path_factory.mktemp("runs")
+    offsets = {("grpo", 1): 0.0, ("grpo", 2): 0.1, ("ms_grpo", 1): 0.1, ("ms_grpo", 2): 0.4}
+    return [
+        write_run(
+            folder / f"{name}-seed{seed}",
+            metrics(offset, ours=name == "ms_grpo"),
+            settings_of(name, seed),
+        )
+        for (name, seed), offset in offsets.items()
+    ]
+
+
+def report(tmp_path, *arguments):
+    out = tmp_path / "out"
+    code = main(["report", *map(str, arguments), "--output", str(out)])
+    return code, out
+
+
+@pytest.fixture(scope="module")
+def reported(comparison, tmp_path_factory):
+    code, out = report(tmp_path_factory.mktemp("report"), *comparison)
+    assert code == 0
+    return out
+
+
+def table(out):
+    with (out / "final_numbers.csv").open(newline="") as file:
+        return {(row["metric"], row["method"]): row for row in csv.DictReader(file)}
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text = [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, *sorted(name for name, _ in attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def parsed(page):
+    parser = Tags()
+    parser.feed(page)
+    return parser
+
+
+def test_two_methods_with_two_seeds(reported):
+    row = table(reported)[VAL, "ms_grpo"]
+    # Means 0.6 and 0.9 of validations; differences 0.1 and 0.3, whose interval is t(1) * 0.1 wide.
+    assert float(row["mean"]) == pytest.approx(0.75)
+    assert float(row["difference"]) == pytest.approx(0.2)
+    assert float(row["difference_high"]) == pytest.approx(0.2 + 12.706204736 * 0.1)
+    assert (row["baseline"], row["pairs"], row["seeds"]) == ("grpo", "2", "2")
+    assert table(reported)[VAL, "grpo"]["difference"] == ""
+    # The training reward: the mean over steps 1 .. 3.
+    assert float(table(reported)["critic/score/mean", "grpo"]["mean"]) == pytest.approx(0.25)
+    text = parsed((reported / "index.html").read_text()).text
+    assert text.index("What differs between the runs") < text.index("Final numbers")
+    assert '"ms_grpo"' in text
+    assert "not in: grpo" in text
+    assert "In none of the runs: " in text
+    assert "actor/kl_loss" in text
+
+
+def test_every_png_is_in_the_page(reported):
+    page = (reported / "index.html").read_text()
+    inlined = {
+        base64.b64decode(uri) for uri in re.findall(r'src="data:image/png;base64,(.*?)"', page)
+    }
+    files = list((reported / "figures").iterdir())
+    assert {file.read_bytes() for file in files} == inlined
+    names = {file.name for file in files}
+    assert {"critic-score-mean.png", "phases.png", "ms-grpo-scale.png"} <= names
+
+
+def test_one_run_without_settings_or_most_metrics(tmp_path):
+    run = write_run(tmp_path / "alone", {1: {"critic/score/mean": 0.5}})
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "data": {"critic/sc')
+    code, out = report(tmp_path, run)
+    assert code == 0
+    text = parsed((out / "index.html").read_text()).text
+    assert "One run: nothing to compare" in text
+    assert "1 line(s) of its metrics could not be read" in text
+    row = table(out)["critic/score/mean", "alone"]
+    assert (row["mean"], row["low"], row["difference"]) == ("0.5", "", "")
+
+
+def test_a_run_with_no_metric_that_is_shown(tmp_path):
+    code, out = report(tmp_path, write_run(tmp_path / "a", {1: {"other": 1.0}}))
+    assert code == 0
+    assert "None of these metrics" in (out / "index.html").read_text()
+
+
+def test_groups_that_are_named(comparison, tmp_path):
+    one, two, three, four = comparison
+    code, out = report(tmp_path, "--group", f"B={three},{four}", "--group", f"A={one}, {two}")
+    assert code == 0
+    assert float(table(out)[VAL, "A"]["difference"]) == pytest.approx(-0.2)
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</div></details></body><img src=http://127.0.0.1:9/x onerror=alert(1)>",
+    "{{ 7 * 7 }}{% raw %} &lt; \" ' ` <!-- <style>@import 'http://127.0.0.1:9/'</style>",
+    '"><meta http-equiv="refresh" content="0;url=http://127.0.0.1:9/">',
+    "\x00\x1b[2J\u202e\ud800 <tool_response></textarea><iframe src=//x></tool_response>",
+]
+
+
+def page_with(tmp_path, texts):
+    """A page with these five texts wherever a file may put one."""
+    folder = tmp_path / ("$_<b>&x" if "<script>" in texts[0] else "plain")
+    run = write_run(
+        folder / "run",
+        {1: {"critic/score/mean": 0.5, f"val-core/{texts[0]}/acc/mean@1": 0.5}},
+        {"algorithm": {texts[1]: 1}, "x": texts[2]},
+    )
+    other = write_run(
+        folder / texts[3].replace("/", "|"), {1: {"critic/score/mean": 0.5}}, {"x": 1}
+    )
+    rows = [
+        {
+            **dump_row(f"u{n}", f"{text}<tool_response>{text}</tool_response>", float(n)),
+            **{"input": text, "gts": text, text: 1.0},
+        }
+        for n, text in enumerate(texts)
+    ]
+    write_dump(run / "rollouts" / "1.jsonl", rows)
+    code, out = report(folder, run, "--group", f"{texts[2]}={other}")
+    assert code == 0
+    return out / "index.html"
+
+
+def test_hostile_text_changes_no_tag(tmp_path):
+    plain = parsed(page_with(tmp_path, [f"text {n}" for n in range(5)]).read_text())
+    hostile = parsed(page_with(tmp_path, [text.replace("=", ":") for text in HOSTILE]).read_text())
+    assert set(hostile.tags) == set(plain.tags)
+    assert "<script>alert(1)</script>" in hostile.text
+    assert "{{ 7 * 7 }}" in hostile.text
+    assert not re.search("[\x00\x1b\u202e\ud800]", hostile.text)
+
+
+def test_long_text_is_cut(tmp_path):
+    run = write_run(tmp_path / "a", {1: {"critic/score/mean": 0.5}})
+    endless = "<information>x</information>word" * 5000 + "y" * 10**6
+    write_dump(run / "rollouts" / "1.jsonl", [dump_row("u", endless, 1.0)])
+    _, out = report(tmp_path, run)
+    page = (out / "index.html").read_text()
+    assert "characters left out" in page
+    assert "parts left out" in page
+    assert len(page) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name at least one run"),
+        (["nowhere"], "nowhere: no such run"),
+        (["RUN", "RUN/metrics.jsonl"], "named twice"),
+        (["--group", "RUN"], "expected NAME=RUN,RUN"),
+        (["--group", "a=RUN", "--group", "a=OTHER"], "--group a: given twice"),
+        (["RUN", "--dump", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+    ],
+)
+def test_bad_arguments_end_in_one_line(comparison, tmp_path, capsys, arguments, message):
+    run, other = map(str, comparison[:2])
+    words = [word.replace("RUN", run).replace("OTHER", other) for word in arguments]
+    if arguments == ["--group", "RUN"]:
+        words = ["--group", "RUN"]
+    code, _ = report(tmp_path, *words)
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written(comparison, tmp_path, capsys):
+    (tmp_path / "out").write_text("a file")
+    assert report(tmp_path, comparison[0])[0] == 2
+    assert "out" in capsys.readouterr().err

@@ -1,0 +1,65 @@
+import pytest
+
+from tests.report.files import write_run
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.report.runs import read_run
+
+
+def read(path):
+    return read_run(path, lambda name: name != "unwanted")
+
+
+def test_series_by_name_in_order_of_steps(tmp_path):
+    folder = write_run(tmp_path / "a", {2: {"x": 2, "unwanted": 1}, 1: {"x": 1.5, "y": True}})
+    run = read(folder)
+    assert run.metrics == {"x": {1: 1.5, 2: 2.0}, "y": {1: 1.0}}
+    assert list(run.metrics["x"]) == [1, 2]
+    assert (run.last_step, run.unread, run.name) == (2, 0, "a")
+    assert read(folder / "metrics.jsonl").metrics == run.metrics
+
+
+def test_lines_that_are_cut_or_foreign_are_counted(tmp_path):
+    folder = write_run(tmp_path / "a", {1: {"x": 1.0}})
+    bad = [
+        *(b"[1]", b'"x"', b'{"step": true, "data": {}}', b'{"step": -1, "data": {}}'),
+        *(b'{"step": 2}', b"\xff\xfe", b"[" * 100_000, b'{"step": 3, "data": {"x": 1'),
+    ]
+    with (folder / "metrics.jsonl").open("ab") as file:
+        file.write(b"\n\n" + b"\n".join(bad))
+    run = read(folder)
+    assert run.metrics == {"x": {1: 1.0}}
+    assert run.unread == len(bad)
+
+
+def test_values_that_are_no_finite_numbers_are_missing(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    data = f'{{"a": NaN, "b": Infinity, "c": "1", "d": null, "e": {10**400}, "f": 1e400, "g": 2}}'
+    (folder / "metrics.jsonl").write_text(f'{{"step": 1, "data": {data}}}\n')
+    assert read(folder).metrics == {"g": {1: 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        (("grpo-seed1", "metrics.jsonl"), "grpo-seed1"),
+        (("grpo", "seed_1", "metrics.jsonl"), "grpo/seed_1"),
+        (("grpo", "17", "metrics.jsonl"), "grpo/17"),
+        (("project", "experiment.jsonl"), "experiment"),
+    ],
+)
+def test_name(tmp_path, parts, name):
+    path = tmp_path.joinpath(*parts)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"step": 1, "data": {}}\n')
+    assert read(path).name == name
+
+
+def test_errors_name_the_path_and_what_is_wrong(tmp_path):
+    with pytest.raises(UserError, match="nowhere: no such run"):
+        read(tmp_path / "nowhere")
+    (tmp_path / "other.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"no metrics.jsonl in it .*is it .*other.jsonl\?"):
+        read(tmp_path)
+    with pytest.raises(UserError, match="no line of verl's file logger"):
+        read(tmp_path / "other.jsonl")

@@ -1,0 +1,1 @@
+"""One page about one or several runs: what differs, final numbers, curves, trajectories."""
