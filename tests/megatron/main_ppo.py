@@ -1,0 +1,153 @@
+"""Runs of `main_ppo model_engine=megatron`: the quickstart's policy, search and questions."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "examples/quickstart"
+PROMPTS, GROUP = 8, 8
+
+OVERRIDES = f"""
+model_engine=megatron
+algorithm.adv_estimator=ms_grpo
+data.train_batch_size={PROMPTS}
+data.max_prompt_length=48
+data.max_response_length=192
+data.seed=0
+data.dataloader_num_workers=0
+actor_rollout_ref.model.enable_gradient_checkpointing=False
++actor_rollout_ref.actor.megatron.override_transformer_config.gradient_accumulation_fusion=False
+actor_rollout_ref.actor.optim.lr=2e-4
+actor_rollout_ref.actor.use_kl_loss=False
+actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}
+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={PROMPTS * GROUP}
+actor_rollout_ref.actor.use_dynamic_bsz=False
+actor_rollout_ref.rollout.name=vllm
+actor_rollout_ref.rollout.n={GROUP}
+actor_rollout_ref.rollout.tensor_model_parallel_size=1
+actor_rollout_ref.rollout.dtype=bfloat16
+actor_rollout_ref.rollout.load_format=auto
+actor_rollout_ref.rollout.enforce_eager=True
+actor_rollout_ref.rollout.max_model_len=256
+actor_rollout_ref.rollout.max_num_seqs=64
+actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={PROMPTS * GROUP}
+actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=32
++actor_rollout_ref.rollout.enable_sleep_mode=False
+actor_rollout_ref.rollout.free_cache_engine=False
+actor_rollout_ref.rollout.agent.num_workers=1
+actor_rollout_ref.rollout.agent.default_agent_loop=search_tool_agent
+actor_rollout_ref.rollout.multi_turn.enable=True
+actor_rollout_ref.rollout.multi_turn.format=hermes
+actor_rollout_ref.rollout.multi_turn.max_assistant_turns=4
+actor_rollout_ref.rollout.multi_turn.max_user_turns=4
+reward.num_workers=1
+reward.custom_reward_function.name=compute_score
+trainer.device=cpu
+trainer.nnodes=1
+trainer.n_gpus_per_node=1
+trainer.logger=[console,file]
+trainer.total_epochs=1000
+trainer.val_before_train=False
+trainer.test_freq=-1
+trainer.v1.sampler.custom_sampler.name=FastPollingReplayBuffer
+transfer_queue.backend.SimpleStorage.num_data_storage_units=1
++ray_kwargs.ray_init.num_gpus=1
+ray_kwargs.ray_init.num_cpus=16
++ray_kwargs.ray_init.include_dashboard=False
+""".split()
+
+
+@dataclass(frozen=True)
+class MegatronRun:
+    folder: Path
+
+    def _read(self, name: str) -> list[dict]:
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    @property
+    def steps(self) -> list[dict]:
+        return self._read("steps.jsonl")
+
+    @property
+    def checkpoints(self) -> list[dict]:
+        return self._read("checkpoints.jsonl")
+
+    @property
+    def metrics(self) -> list[dict]:
+        data = [entry["data"] for entry in self._read("metrics.jsonl")]
+        return [entry for entry in data if "actor/grad_norm" in entry]
+
+
+class MegatronRuns:
+    """Runs with one policy, one retrieval server and one folder of checkpoints."""
+
+    def __init__(self, base: Path, environment: dict[str, str]) -> None:
+        self.base = base
+        self.data = base / "data"
+        self.checkpoints = base / "checkpoints"
+        self.environment = {**environment, "OMP_WAIT_POLICY": "PASSIVE", "RAY_worker_niceness": "0"}
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """The policy with a short warm start, the questions, and the server."""
+        prepare = [str(QUICKSTART / "prepare.py"), "--out", str(self.data)]
+        if not self.data.is_dir():
+            subprocess.run([sys.executable, *prepare], check=True, timeout=600)
+        cli = [sys.executable, "-m", "verl_msgrpo.cli"]
+        index, port = str(self.base / "index"), self.base / "port"
+        corpus = str(self.data / "corpus.jsonl")
+        subprocess.run(
+            [*cli, "index", "--corpus", corpus, "--output", index], check=True, timeout=120
+        )
+        self.server = subprocess.Popen(
+            [*cli, "serve", "--index", index, "--port", "0", "--port-file", str(port)]
+        )
+        deadline = time.monotonic() + 120
+        while not port.exists() or not port.read_text():
+            assert self.server.poll() is None, "the retrieval server ended"
+            assert time.monotonic() < deadline, "the retrieval server did not start"
+            time.sleep(0.2)
+        url = f"http://127.0.0.1:{port.read_text().strip()}/retrieve"
+        self.environment["RETRIEVAL_SERVICE_URL"] = url
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.terminate()
+            self.server.wait(timeout=60)
+
+    def run(self, name: str, *overrides: str) -> MegatronRun:
+        folder = self.base / name
+        folder.mkdir()
+        modules = [str(Path(__file__).parent), self.environment["PYTHONPATH"]]
+        files = [
+            f"data.train_files={self.data}/train.parquet",
+            f"data.val_files={self.data}/val.parquet",
+            f"actor_rollout_ref.model.path={self.data}/model",
+            "actor_rollout_ref.rollout.multi_turn.tool_config_path="
+            f"{ROOT}/verl_msgrpo/search/config/search_tool.yaml",
+            f"reward.custom_reward_function.path={QUICKSTART}/reward.py",
+            f"trainer.default_local_dir={self.checkpoints}",
+            f"trainer.v1.sampler.custom_sampler.path={QUICKSTART}/fast_polling.py",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "verl.trainer.main_ppo", *OVERRIDES, *files, *overrides],
+            env={
+                **self.environment,
+                "PYTHONPATH": os.pathsep.join(modules),
+                "VERL_USE_EXTERNAL_MODULES": "local_megatron,run_probe",
+                "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
+                "PROBE_DIR": str(folder),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,  # Hydra writes its own logs there
+            timeout=1800,
+        )
+        assert done.returncode == 0, done.stdout
+        return MegatronRun(folder)
