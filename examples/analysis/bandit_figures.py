@@ -1,0 +1,62 @@
+"""Figures of the bandit study."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from theory_figures import COLOURS, save
+
+from verl_msgrpo.analysis.comparison import SAME_RATE, Comparison
+from verl_msgrpo.analysis.summary import Row
+
+
+def draw(rows: Sequence[Row], comparisons: Sequence[Comparison], folder: Path) -> None:
+    """Writes the curves over the learning rate, and the differences."""
+    _rates(comparisons, folder / "rates.png")
+    _differences(rows, folder / "bandits.png")
+
+
+def _rates(comparisons: Sequence[Comparison], path: Path) -> None:
+    """One panel per kind, at its highest level."""
+    panels = {comparison.kind: comparison for comparison in comparisons}
+    figure, all_axes = plt.subplots(1, len(panels), figsize=(11, 2.9), sharey=True)
+    for axes, (kind, comparison) in zip(all_axes, panels.items(), strict=True):
+        for name, (rates, means) in comparison.curves.items():
+            axes.plot(rates, means, color=COLOURS[name], label=name, linewidth=1.2)
+        axes.set_xscale("log", base=2)
+        axes.set_title(f"{kind}, level {comparison.level:g}", fontsize=9)
+        axes.set_xlabel("learning rate")
+    all_axes[0].set_ylabel("share of the possible\ngain after 50 steps")
+    all_axes[0].legend(frameon=False, fontsize=7)
+    save(figure, path)
+
+
+def _differences(rows: Sequence[Row], path: Path) -> None:
+    """Paired differences with intervals: at the own best rate, and at GRPO's."""
+    panels = {
+        "each at its own best rate, minus GRPO": ["Dr. GRPO", "MS-GRPO exact", "MS-GRPO paper"],
+        "at GRPO's rate, minus GRPO at c times that rate": [
+            "MS-GRPO exact" + SAME_RATE,
+            "MS-GRPO paper" + SAME_RATE,
+        ],
+    }
+    problems = list(dict.fromkeys((row["kind"], row["level"]) for row in rows))
+    figure, all_axes = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True)
+    for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
+        for shift, name in enumerate(names):
+            chosen = [row for row in rows if row["method"] == name]
+            places = [place + 0.22 * (shift - 1) for place in range(len(problems))]
+            values = [row["final_diff"] for row in chosen]
+            below = [row["final_diff"] - row["final_diff_low"] for row in chosen]
+            above = [row["final_diff_high"] - row["final_diff"] for row in chosen]
+            plain = name.removesuffix(SAME_RATE)
+            style = {"fmt": "o", "markersize": 3, "linewidth": 1.2, "color": COLOURS[plain]}
+            axes.errorbar(values, places, xerr=[below, above], label=plain, **style)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("difference in the share of the possible gain")
+        axes.legend(frameon=False, fontsize=7, loc="lower left")
+    labels = [kind if kind == "all" else f"{kind} {level:g}" for kind, level in problems]
+    all_axes[0].set_yticks(range(len(problems)), labels, fontsize=8)
+    all_axes[0].invert_yaxis()
+    save(figure, path)

@@ -1,0 +1,95 @@
+"""Draws the figures of this folder and writes the numbers behind them.
+
+    python examples/analysis/run.py               # about a minute on two idle cores
+    python examples/analysis/run.py --runs 1024   # narrower intervals; what README.md reports
+
+Files appear next to this one, or in --out: PNGs, theory.json, bandits.csv and rates.csv.
+"""
+
+import argparse
+import csv
+import json
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import bandit_figures
+import theory_figures
+import torch
+from theory_numbers import theory_numbers
+
+from verl_msgrpo.analysis.comparison import Comparison, StudySettings, compare_methods
+from verl_msgrpo.analysis.summary import summarise
+
+PROBLEMS = [
+    (kind, level)
+    for kind, levels in {
+        "binary": (0.0, 1.5, 3.0),
+        "graded": (0.0, 1.0, 3.0),
+        "continuous": (0.0, 0.75, 1.5),
+        "heavy": (1.0, 2.5, 6.0),
+        "skewed": (0.0, 0.5, 1.0),
+    }.items()
+    for level in levels
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=256, help="reported runs a method (256)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random numbers (0)")
+    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+
+    numbers = theory_numbers()
+    (args.out / "theory.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    theory_figures.draw(numbers, args.out)
+    print(f"theory: {time.monotonic() - start:.0f} s")
+
+    settings = StudySettings(
+        choice_runs=max(args.runs // 4, 32), report_runs=args.runs, seed=args.seed
+    )
+    with ProcessPoolExecutor(
+        args.workers, get_context("spawn"), torch.set_num_threads, (1,)
+    ) as workers:
+        studies = [workers.submit(compare_methods, *problem, settings) for problem in PROBLEMS]
+        comparisons = [study.result() for study in studies]
+    rows = summarise(comparisons)
+    write_csv(args.out / "bandits.csv", rows)
+    write_csv(args.out / "rates.csv", rate_rows(comparisons))
+    bandit_figures.draw(rows, comparisons, args.out)
+    print(f"everything: {time.monotonic() - start:.0f} s")
+    for comparison in comparisons:
+        for method in comparison.at_edge:
+            print(f"{comparison.kind} {comparison.level}: best rate of {method} ends the grid")
+    return 0
+
+
+def rate_rows(comparisons: Iterable[Comparison]) -> list[dict[str, str | float]]:
+    """One row per problem, method and learning rate that was tried."""
+    return [
+        {"kind": c.kind, "level": c.level, "method": method, "rate": rate, "final": final}
+        for c in comparisons
+        for method, curve in c.curves.items()
+        for rate, final in curve.T.tolist()
+    ]
+
+
+def write_csv(path: Path, rows: list[dict[str, str | float]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _short(value) for name, value in row.items()} for row in rows)
+
+
+def _short(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{round(value, 6):.5g}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
