@@ -36,15 +36,20 @@ def megatron_environment(cpu_environment) -> dict[str, str]:
 def launch(worker: list[str], ranks: int, environment: dict[str, str]) -> None:
     """Runs a script with its arguments in `ranks` processes."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-W", "ignore", *torchrun, *worker],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=900,
     )
-    assert done.returncode == 0, done.stdout
+    try:
+        output, _ = process.communicate(timeout=900)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # not kill: torchrun then ends its workers, which would go on
+        output, _ = process.communicate(timeout=120)
+        pytest.fail(f"not done after 900 s: {worker}\n{output}")
+    assert process.returncode == 0, output
 
 
 class Engines:
