@@ -6,25 +6,28 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from theory_figures import COLOURS, save
 
-from verl_msgrpo.analysis.comparison import SAME_RATE, Comparison
+from verl_msgrpo.analysis.comparison import SAME_RATE
 from verl_msgrpo.analysis.summary import Row
 
 
-def draw(rows: Sequence[Row], comparisons: Sequence[Comparison], folder: Path) -> None:
-    """Writes the curves over the learning rate, and the differences."""
-    _rates(comparisons, folder / "rates.png")
+def draw(rows: Sequence[Row], rate_rows: Sequence[Row], folder: Path) -> None:
+    """Writes the curves over the learning rate, and the differences: rows as in the CSVs."""
+    _rates(rate_rows, folder / "rates.png")
     _differences(rows, folder / "bandits.png")
 
 
-def _rates(comparisons: Sequence[Comparison], path: Path) -> None:
+def _rates(rows: Sequence[Row], path: Path) -> None:
     """One panel per kind, at its highest level."""
-    panels = {comparison.kind: comparison for comparison in comparisons}
-    figure, all_axes = plt.subplots(1, len(panels), figsize=(11, 2.9), sharey=True)
-    for axes, (kind, comparison) in zip(all_axes, panels.items(), strict=True):
-        for name, (rates, means) in comparison.curves.items():
-            axes.plot(rates, means, color=COLOURS[name], label=name, linewidth=1.2)
+    highest = {row["kind"]: row["level"] for row in rows}
+    figure, all_axes = plt.subplots(1, len(highest), figsize=(11, 2.9), sharey=True)
+    for axes, (kind, level) in zip(all_axes, highest.items(), strict=True):
+        for name, colour in COLOURS.items():
+            problem = (kind, level, name)
+            curve = [r for r in rows if (r["kind"], r["level"], r["method"]) == problem]
+            rates, means = [r["rate"] for r in curve], [r["final"] for r in curve]
+            axes.plot(rates, means, color=colour, label=name, linewidth=1.2)
         axes.set_xscale("log", base=2)
-        axes.set_title(f"{kind}, level {comparison.level:g}", fontsize=9)
+        axes.set_title(f"{kind}, level {level:g}", fontsize=9)
         axes.set_xlabel("learning rate")
     all_axes[0].set_ylabel("share of the possible\ngain after 50 steps")
     all_axes[0].legend(frameon=False, fontsize=7)
@@ -42,20 +45,22 @@ def _differences(rows: Sequence[Row], path: Path) -> None:
     }
     problems = list(dict.fromkeys((row["kind"], row["level"]) for row in rows))
     figure, all_axes = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True)
-    for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
+    corners = ("upper left", "lower right")
+    for axes, corner, (title, names) in zip(all_axes, corners, panels.items(), strict=True):
         for shift, name in enumerate(names):
             chosen = [row for row in rows if row["method"] == name]
-            places = [place + 0.22 * (shift - 1) for place in range(len(problems))]
+            heights = [row + 0.22 * (shift - 1) for row in range(len(problems))]
             values = [row["final_diff"] for row in chosen]
             below = [row["final_diff"] - row["final_diff_low"] for row in chosen]
             above = [row["final_diff_high"] - row["final_diff"] for row in chosen]
             plain = name.removesuffix(SAME_RATE)
             style = {"fmt": "o", "markersize": 3, "linewidth": 1.2, "color": COLOURS[plain]}
-            axes.errorbar(values, places, xerr=[below, above], label=plain, **style)
+            axes.errorbar(values, heights, xerr=[below, above], label=plain, **style)
         axes.axvline(0, color="black", linewidth=0.8)
+        axes.locator_params(axis="x", nbins=6)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel("difference in the share of the possible gain")
-        axes.legend(frameon=False, fontsize=7, loc="lower left")
+        axes.legend(frameon=False, fontsize=7, loc=corner)
     labels = [kind if kind == "all" else f"{kind} {level:g}" for kind, level in problems]
     all_axes[0].set_yticks(range(len(problems)), labels, fontsize=8)
     all_axes[0].invert_yaxis()

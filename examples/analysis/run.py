@@ -1,7 +1,7 @@
 """Draws the figures of this folder and writes the numbers behind them.
 
     python examples/analysis/run.py               # about a minute on two idle cores
-    python examples/analysis/run.py --runs 1024   # narrower intervals; what README.md reports
+    python examples/analysis/run.py --runs 2048   # narrower intervals: what README.md reports
 
 Files appear next to this one, or in --out: PNGs, theory.json, bandits.csv and rates.csv.
 """
@@ -21,7 +21,7 @@ import torch
 from theory_numbers import theory_numbers
 
 from verl_msgrpo.analysis.comparison import Comparison, StudySettings, compare_methods
-from verl_msgrpo.analysis.summary import summarise
+from verl_msgrpo.analysis.summary import Row, summarise
 
 PROBLEMS = [
     (kind, level)
@@ -38,7 +38,7 @@ PROBLEMS = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=256, help="reported runs a method (256)")
+    parser.add_argument("--runs", type=int, default=512, help="reported runs a method (512)")
     parser.add_argument("--seed", type=int, default=0, help="of all random numbers (0)")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder")
@@ -61,8 +61,9 @@ def main() -> int:
         comparisons = [study.result() for study in studies]
     rows = summarise(comparisons)
     write_csv(args.out / "bandits.csv", rows)
-    write_csv(args.out / "rates.csv", rate_rows(comparisons))
-    bandit_figures.draw(rows, comparisons, args.out)
+    rates = rate_rows(comparisons)
+    write_csv(args.out / "rates.csv", rates)
+    bandit_figures.draw(rows, rates, args.out)
     print(f"everything: {time.monotonic() - start:.0f} s")
     for comparison in comparisons:
         for method in comparison.at_edge:
@@ -70,7 +71,7 @@ def main() -> int:
     return 0
 
 
-def rate_rows(comparisons: Iterable[Comparison]) -> list[dict[str, str | float]]:
+def rate_rows(comparisons: Iterable[Comparison]) -> list[Row]:
     """One row per problem, method and learning rate that was tried."""
     return [
         {"kind": c.kind, "level": c.level, "method": method, "rate": rate, "final": final}
@@ -80,7 +81,7 @@ def rate_rows(comparisons: Iterable[Comparison]) -> list[dict[str, str | float]]
     ]
 
 
-def write_csv(path: Path, rows: list[dict[str, str | float]]) -> None:
+def write_csv(path: Path, rows: list[Row]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()

@@ -80,7 +80,7 @@ def _taylor(tables: Table, path: Path) -> None:
     axes.axhline(1, color="black", linewidth=0.6, linestyle=":")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("V, heterogeneity of the subgroups (scale 7 left .. scale 2 right)")
+    axes.set_xlabel("V, heterogeneity of the subgroups (scale 7 on the left, pairs on the right)")
     axes.set_ylabel("error / size of the advantage")
     axes.legend(frameon=False, fontsize=7, ncols=2)
     save(figure, path)

@@ -6,7 +6,9 @@ import torch
 from verl_msgrpo.analysis.comparison import CONTROL, SAME_RATE, StudySettings, compare_methods
 from verl_msgrpo.analysis.summary import summarise
 
-SETTINGS = StudySettings(steps=8, choice_runs=16, report_runs=40)
+SETTINGS = StudySettings(
+    grid=tuple(2.0**n for n in range(-1, 5)), steps=6, choice_runs=16, report_runs=40
+)
 
 
 @pytest.fixture(scope="module")
