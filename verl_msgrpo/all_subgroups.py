@@ -28,7 +28,7 @@ import torch
 from verl_msgrpo.config import MAX_TERMS
 from verl_msgrpo.scales import WeightedScales
 
-CELLS_AT_ONCE = 2**18  # of the (groups, rows, columns) intermediate: 2 MiB each, stays in cache
+CELLS_AT_ONCE = 2**17  # of the (groups, rows, columns) intermediate: 1 MiB each, stays in cache
 TABLE_CELLS = 2**27  # terms times distinct values; the tables of counts are never larger
 CELLS_WITHOUT_THOUGHT = 2**13  # so many are cheaper than many small products
 CACHED_CELLS = 2**16  # tables above this size are rebuilt instead of kept
