@@ -6,6 +6,8 @@
     0.1  it is wrong, but well-formed
     0.0  there is no well-formed answer
 
+With `binary` (`+reward.custom_reward_function.reward_kwargs.binary=True`) all but the first are 0.
+
 Only what the policy wrote counts, but verl's `solution_str` also holds the tool's observations.
 They are cut out. The answer must stand in the last turn, so that not even a passage that closes its
 own tag can give one.
@@ -56,12 +58,14 @@ def compute_score(
     solution_str: str,
     ground_truth: str,
     extra_info: Mapping[str, object] | None = None,
+    binary: bool = False,
     **_: object,
 ) -> dict[str, float | str]:
     """Score one response.
 
-    `extra_info["bridge"]` names the bridge. The result always has the same keys: `score`, `acc`
-    (1.0 if right), `format_ok`, `found_bridge`, `searches`, `pred`.
+    `extra_info["bridge"]` names the bridge; with `binary` only the right answer scores. The result
+    always has the same keys: `score`, `acc` (1.0 if right), `format_ok`, `found_bridge`,
+    `searches`, `pred`.
     """
     solution = solution_str[-MAX_CHARS:] if isinstance(solution_str, str) else ""
     answer = final_answer(solution)
@@ -74,6 +78,8 @@ def compute_score(
     )
     right = bool(answer) and _words(answer) == _words(str(ground_truth))
     score = RIGHT if right else BRIDGE if found_bridge else FORMAT if answer else NOTHING
+    if binary and not right:
+        score = NOTHING
     return {
         "score": score,
         "acc": float(right),

