@@ -1,13 +1,14 @@
-"""Runs of verl's Megatron engine, each started once for all tests that look at it."""
+"""Runs of verl's Megatron engine, started once for all tests that look at them."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.megatron.problem import CASES, write_batch, write_model
+from tests.megatron.problem import CASES, LAYOUTS, write_batch, write_model
 
 HERE = Path(__file__).parent
 # Not in site-packages: verl imports Megatron wherever it finds it, in runs that use nothing of it.
@@ -33,61 +34,46 @@ def megatron_environment(cpu_environment) -> dict[str, str]:
     }
 
 
-def launch(worker: list[str], ranks: int, environment: dict[str, str]) -> None:
-    """Runs a script with its arguments in `ranks` processes."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+def run_python(
+    arguments: list[str], environment: dict[str, str], timeout: float, cwd: Path | None = None
+) -> str:
+    """Runs Python to its end and returns what it printed; fails on errors and at the deadline.
+
+    timeout: seconds. Then its process group is killed; Ray's processes, which are in groups of
+    their own, end within half a minute when they miss it.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", *torchrun, *worker],
+        [sys.executable, "-W", "ignore", *arguments],
         env=environment,
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=900)
+        output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        process.terminate()  # not kill: torchrun then ends its workers, which would go on
-        output, _ = process.communicate(timeout=120)
-        pytest.fail(f"not done after 900 s: {worker}\n{output}")
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"not done after {timeout} s: {arguments}\n{output}")
     assert process.returncode == 0, output
+    return output
 
 
-class Engines:
-    """A folder with the problem; `run` adds a parallel layout's results to it."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder
-        self.environment = environment
-
-    def run(self, tp: int, pp: int) -> Path:
-        """Returns the folder with one folder for each case."""
-        out = self.folder / f"tp{tp}-pp{pp}"
-        for name in CASES:
-            (out / name).mkdir(parents=True)
-        worker = [str(HERE / "engine_worker.py"), str(self.folder), f"--tp={tp}", f"--pp={pp}"]
-        launch(worker, ranks=tp * pp, environment=self.environment)
-        return out
+def run_worker(name: str, folder: Path, environment: dict[str, str]) -> None:
+    """Runs a worker of this folder on the problem in `folder`; its ranks have 600 s each."""
+    run_python([str(HERE / "ranks.py"), name, str(folder)], environment, timeout=1000)
 
 
 @pytest.fixture(scope="session")
-def engines(tmp_path_factory, megatron_environment) -> Engines:
+def engines(tmp_path_factory, megatron_environment) -> Path:
+    """The folder with the problem and, for each layout and case, what engine_worker.py wrote."""
     folder = tmp_path_factory.mktemp("megatron")
     for name, case in CASES.items():
         write_model(folder / name, case.tied)
+        for layout in LAYOUTS:
+            (folder / layout / name).mkdir(parents=True)
     write_batch(folder / "batch.safetensors")
-    return Engines(folder, megatron_environment)
-
-
-@pytest.fixture(scope="session")
-def tp1(engines) -> Path:
-    return engines.run(tp=1, pp=1)
-
-
-@pytest.fixture(scope="session")
-def tp2(engines) -> Path:
-    return engines.run(tp=2, pp=1)
-
-
-@pytest.fixture(scope="session")
-def pp2(engines) -> Path:
-    return engines.run(tp=1, pp=2)
+    run_worker("engine_worker", folder, megatron_environment)
+    return folder

@@ -1,13 +1,12 @@
-"""One rank of verl's Megatron engine: trains a few steps, saves, resumes, and writes what it saw.
+"""verl's Megatron engine trains a few steps, saves, resumes, and writes down what it saw.
 
-    torchrun ... engine_worker.py FOLDER --tp 2 --pp 1
+    python ranks.py engine_worker FOLDER
 
-Run by test_engine.py for each case of `problem.py`, whose model and batch are in FOLDER. Into
-FOLDER/tp2-pp1/CASE go `exported.safetensors`, `log_probs.safetensors`, `steps.json` and the
-checkpoint of step 2.
+For each layout and case of `problem.py`, whose model and batch are in FOLDER. Into FOLDER/tp2/CASE
+go `exported.safetensors`, `log_probs.safetensors`, `steps.json` and the checkpoint of step 2.
 """
 
-import argparse
+import importlib
 import json
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,9 @@ import torch
 import torch.distributed
 import verl.trainer.config
 from hydra import compose, initialize_config_dir
-from problem import CASES
+from omegaconf import DictConfig
+from problem import CASES, LAYOUTS
+from ranks import in_ranks
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
@@ -31,33 +32,29 @@ from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_pad
 STEPS, SAVED_AFTER = 4, 2
 MICRO_BATCH = 4
 
+OVERRIDES = f"""
+model_engine=megatron
++actor_rollout_ref.actor.megatron.override_transformer_config.gradient_accumulation_fusion=False
+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={MICRO_BATCH}
+actor_rollout_ref.actor.use_dynamic_bsz=False
+actor_rollout_ref.actor.optim.lr=1e-4
+actor_rollout_ref.actor.optim.total_training_steps={STEPS}
+actor_rollout_ref.rollout.name=vllm
+algorithm.adv_estimator=ms_grpo
+""".split()
 
-def compose_config(model: Path, tp: int, pp: int, packed: bool) -> object:
-    actor = "actor_rollout_ref.actor"
-    overrides = [
-        "model_engine=megatron",
-        f"actor_rollout_ref.model.path={model}",
-        f"{actor}.megatron.tensor_model_parallel_size={tp}",
-        f"{actor}.megatron.pipeline_model_parallel_size={pp}",
-        f"{actor}.megatron.use_remove_padding={packed}",
-        f"+{actor}.megatron.override_transformer_config.gradient_accumulation_fusion=False",
-        f"{actor}.ppo_micro_batch_size_per_gpu={MICRO_BATCH}",
-        f"{actor}.use_dynamic_bsz=False",
-        f"{actor}.optim.lr=1e-4",
-        f"{actor}.optim.total_training_steps={STEPS}",
-        "actor_rollout_ref.rollout.name=vllm",
-        "algorithm.adv_estimator=ms_grpo",
-    ]
+
+def compose_config(overrides: list[str]) -> DictConfig:
     folder = str(Path(verl.trainer.config.__file__).parent)
     with initialize_config_dir(folder, version_base=None):
         return compose("ppo_trainer", overrides=overrides)
 
 
-def build_engine(config: object) -> tuple[BaseEngine, object]:
+def build_engine(config: DictConfig, dtype: str) -> tuple[BaseEngine, object]:
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     # verl admits bfloat16 and float16 only. In float32 a conversion or a split that is wrong by
-    # a little cannot hide behind rounding, so the test goes round that check.
-    object.__setattr__(actor.engine, "dtype", "float32")
+    # a little cannot hide behind rounding, so the tests of the engine go round that check.
+    object.__setattr__(actor.engine, "dtype", dtype)
     model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
     model.model_type = "language_model"
     engine = EngineRegistry.new(
@@ -72,7 +69,7 @@ def build_engine(config: object) -> tuple[BaseEngine, object]:
     return engine, actor
 
 
-def read_batch(path: Path, config: object) -> TensorDict:
+def read_batch(path: Path, config: DictConfig) -> TensorDict:
     """The batch as verl's trainer hands it to the engine, with MS-GRPO's advantages."""
     tensors = load_file(path)
     uids = np.array([f"prompt-{i}" for i in tensors.pop("group").tolist()], dtype=object)
@@ -116,11 +113,15 @@ def train(engine: BaseEngine, actor: object, data: TensorDict, steps: int) -> li
     return seen
 
 
-def run_case(args: argparse.Namespace, name: str) -> None:
-    out = args.folder / f"tp{args.tp}-pp{args.pp}" / name
-    config = compose_config(args.folder / name, args.tp, args.pp, CASES[name].packed)
-    data = read_batch(args.folder / "batch.safetensors", config)
-    engine, actor = build_engine(config)
+def run_case(folder: Path, layout: str, name: str, config: DictConfig) -> None:
+    out = folder / layout / name
+    config.actor_rollout_ref.model.path = str(folder / name)
+    megatron = config.actor_rollout_ref.actor.megatron
+    megatron.tensor_model_parallel_size = LAYOUTS[layout].tp
+    megatron.pipeline_model_parallel_size = LAYOUTS[layout].pp
+    megatron.use_remove_padding = CASES[name].packed
+    data = read_batch(folder / "batch.safetensors", config)
+    engine, actor = build_engine(config, "float32")
     with engine.eval_mode():
         exported = {name: tensor.clone() for name, tensor in engine.get_per_tensor_param()[0]}
     seen = {"before": log_probs(engine, data)}
@@ -134,7 +135,7 @@ def run_case(args: argparse.Namespace, name: str) -> None:
     seen["after"] = log_probs(engine, data)
 
     # From the model's first weights, as a new process would begin.
-    resumed, actor = build_engine(config)
+    resumed, actor = build_engine(config, "float32")
     resumed.load_checkpoint(str(out / "checkpoint"), del_local_after_load=False)
     seen["loaded"] = log_probs(resumed, data)
     steps_resumed = train(resumed, actor, data, STEPS - SAVED_AFTER)
@@ -148,19 +149,13 @@ def run_case(args: argparse.Namespace, name: str) -> None:
         (out / "steps.json").write_text(json.dumps(result))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--tp", type=int, default=1)
-    parser.add_argument("--pp", type=int, default=1)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+def run_cases(folder: Path, layout: str, config: DictConfig) -> None:
     for name in CASES:
-        run_case(args, name)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+        run_case(folder, layout, name, config.copy())
 
 
-if __name__ == "__main__":
-    main()
+def main(folder: Path) -> None:
+    importlib.import_module("verl.models.mcore.bridge")  # else each rank does
+    config = compose_config(OVERRIDES)
+    for name, layout in LAYOUTS.items():
+        in_ranks(layout.tp * layout.pp, run_cases, folder, name, config)

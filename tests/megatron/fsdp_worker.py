@@ -1,20 +1,19 @@
-"""One rank of verl's FSDP2 engine: trains a step, saves a checkpoint, and writes what it saw.
+"""verl's FSDP2 engine trains a step in two ranks, saves a checkpoint, and writes what it saw.
 
-    torchrun ... fsdp_worker.py FOLDER
+    python ranks.py fsdp_worker FOLDER
 
 As engine_worker.py, for the model `untied` and without Megatron. Into FOLDER/fsdp2 go the
 checkpoint of that step, the weights and the log-probs before and after.
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed
-import verl.trainer.config
-from engine_worker import read_batch
-from hydra import compose, initialize_config_dir
+from engine_worker import compose_config, read_batch
+from omegaconf import DictConfig
+from ranks import in_ranks
 from safetensors.torch import save_file
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.engine import EngineRegistry
@@ -40,17 +39,8 @@ OVERRIDES = [
 ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+def run(folder: Path, config: DictConfig) -> None:
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-    model_path = f"actor_rollout_ref.model.path={folder}/untied"
-    with initialize_config_dir(str(Path(verl.trainer.config.__file__).parent), version_base=None):
-        config = compose("ppo_trainer", overrides=[*OVERRIDES, model_path])
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
     engine = EngineRegistry.new(
@@ -81,9 +71,8 @@ def main() -> None:
         torch.distributed.all_gather(parts, mine)
         if rank == 0:
             save_file({"log_probs": torch.cat(parts)}, folder / f"fsdp2/{name}.safetensors")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
 
 
-if __name__ == "__main__":
-    main()
+def main(folder: Path) -> None:
+    model_path = f"actor_rollout_ref.model.path={folder}/untied"
+    in_ranks(2, run, folder, compose_config([*OVERRIDES, model_path]))

@@ -1,15 +1,17 @@
-"""Runs of `main_ppo model_engine=megatron`: the quickstart's policy, search and questions."""
+"""A run of `main_ppo model_engine=megatron`: the quickstart's policy, search and questions."""
 
 import json
-import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples/quickstart"
+CLI = [sys.executable, "-m", "verl_msgrpo.cli"]
 PROMPTS, GROUP = 8, 8
 
 OVERRIDES = f"""
@@ -54,6 +56,9 @@ trainer.logger=[console,file]
 trainer.total_epochs=1000
 trainer.val_before_train=False
 trainer.test_freq=-1
+trainer.total_training_steps=2
+trainer.save_freq=1
+trainer.resume_mode=disable
 trainer.v1.sampler.custom_sampler.name=FastPollingReplayBuffer
 transfer_queue.backend.SimpleStorage.num_data_storage_units=1
 +ray_kwargs.ray_init.num_gpus=1
@@ -62,8 +67,53 @@ ray_kwargs.ray_init.num_cpus=16
 """.split()
 
 
+def arguments(folder: Path) -> list[str]:
+    """Of Python. In `folder` are the policy and the questions, in `data`; checkpoints go there."""
+    data = folder / "data"
+    files = [
+        f"data.train_files={data}/train.parquet",
+        f"data.val_files={data}/val.parquet",
+        f"actor_rollout_ref.model.path={data}/model",
+        "actor_rollout_ref.rollout.multi_turn.tool_config_path="
+        f"{ROOT}/verl_msgrpo/search/config/search_tool.yaml",
+        f"reward.custom_reward_function.path={QUICKSTART}/reward.py",
+        f"trainer.default_local_dir={folder}/checkpoints",
+        f"trainer.v1.sampler.custom_sampler.path={QUICKSTART}/fast_polling.py",
+    ]
+    return ["-m", "verl.trainer.main_ppo", *OVERRIDES, *files]
+
+
+def prepare(folder: Path) -> None:
+    """Into `folder`: the policy with a short warm start, the questions, and the search index."""
+    data = folder / "data"
+    if not data.is_dir():
+        command = [sys.executable, str(QUICKSTART / "prepare.py"), "--out", str(data)]
+        subprocess.run(command, check=True, timeout=600)
+    index = ["index", "--corpus", str(data / "corpus.jsonl"), "--output", str(folder / "index")]
+    subprocess.run([*CLI, *index], check=True, timeout=120)
+
+
+@contextmanager
+def retrieval_server(folder: Path) -> Iterator[str]:
+    """Serves the index; gives the URL."""
+    port = folder / "port"
+    serve = ["serve", "--index", str(folder / "index"), "--port", "0", "--port-file", str(port)]
+    with subprocess.Popen([*CLI, *serve]) as server:
+        try:
+            deadline = time.monotonic() + 120
+            while not port.exists() or not port.read_text():
+                assert server.poll() is None, "the retrieval server ended"
+                assert time.monotonic() < deadline, "the retrieval server did not start"
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port.read_text().strip()}/retrieve"
+        finally:
+            server.terminate()
+
+
 @dataclass(frozen=True)
 class MegatronRun:
+    """What the run wrote into its folder, and what run_probe.py saw."""
+
     folder: Path
 
     def _read(self, name: str) -> list[dict]:
@@ -75,79 +125,10 @@ class MegatronRun:
 
     @property
     def checkpoints(self) -> list[dict]:
+        """One entry for each that was saved or loaded, in order."""
         return self._read("checkpoints.jsonl")
 
     @property
     def metrics(self) -> list[dict]:
         data = [entry["data"] for entry in self._read("metrics.jsonl")]
         return [entry for entry in data if "actor/grad_norm" in entry]
-
-
-class MegatronRuns:
-    """Runs with one policy, one retrieval server and one folder of checkpoints."""
-
-    def __init__(self, base: Path, environment: dict[str, str]) -> None:
-        self.base = base
-        self.data = base / "data"
-        self.checkpoints = base / "checkpoints"
-        self.environment = {**environment, "OMP_WAIT_POLICY": "PASSIVE", "RAY_worker_niceness": "0"}
-        self.server: subprocess.Popen[bytes] | None = None
-
-    def prepare(self) -> None:
-        """The policy with a short warm start, the questions, and the server."""
-        prepare = [str(QUICKSTART / "prepare.py"), "--out", str(self.data)]
-        if not self.data.is_dir():
-            subprocess.run([sys.executable, *prepare], check=True, timeout=600)
-        cli = [sys.executable, "-m", "verl_msgrpo.cli"]
-        index, port = str(self.base / "index"), self.base / "port"
-        corpus = str(self.data / "corpus.jsonl")
-        subprocess.run(
-            [*cli, "index", "--corpus", corpus, "--output", index], check=True, timeout=120
-        )
-        self.server = subprocess.Popen(
-            [*cli, "serve", "--index", index, "--port", "0", "--port-file", str(port)]
-        )
-        deadline = time.monotonic() + 120
-        while not port.exists() or not port.read_text():
-            assert self.server.poll() is None, "the retrieval server ended"
-            assert time.monotonic() < deadline, "the retrieval server did not start"
-            time.sleep(0.2)
-        url = f"http://127.0.0.1:{port.read_text().strip()}/retrieve"
-        self.environment["RETRIEVAL_SERVICE_URL"] = url
-
-    def stop(self) -> None:
-        if self.server is not None:
-            self.server.terminate()
-            self.server.wait(timeout=60)
-
-    def run(self, name: str, *overrides: str) -> MegatronRun:
-        folder = self.base / name
-        folder.mkdir()
-        modules = [str(Path(__file__).parent), self.environment["PYTHONPATH"]]
-        files = [
-            f"data.train_files={self.data}/train.parquet",
-            f"data.val_files={self.data}/val.parquet",
-            f"actor_rollout_ref.model.path={self.data}/model",
-            "actor_rollout_ref.rollout.multi_turn.tool_config_path="
-            f"{ROOT}/verl_msgrpo/search/config/search_tool.yaml",
-            f"reward.custom_reward_function.path={QUICKSTART}/reward.py",
-            f"trainer.default_local_dir={self.checkpoints}",
-            f"trainer.v1.sampler.custom_sampler.path={QUICKSTART}/fast_polling.py",
-        ]
-        done = subprocess.run(
-            [sys.executable, "-m", "verl.trainer.main_ppo", *OVERRIDES, *files, *overrides],
-            env={
-                **self.environment,
-                "PYTHONPATH": os.pathsep.join(modules),
-                "VERL_USE_EXTERNAL_MODULES": "local_megatron,run_probe",
-                "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-                "PROBE_DIR": str(folder),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,  # Hydra writes its own logs there
-            timeout=1800,
-        )
-        assert done.returncode == 0, done.stdout
-        return MegatronRun(folder)

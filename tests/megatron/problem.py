@@ -23,6 +23,17 @@ class Case:
 CASES = {"untied": Case(tied=False, packed=True), "tied": Case(tied=True, packed=False)}
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Tensor and pipeline parallel sizes."""
+
+    tp: int
+    pp: int
+
+
+LAYOUTS = {"tp1": Layout(1, 1), "tp2": Layout(2, 1), "pp2": Layout(1, 2)}
+
+
 def write_model(folder: Path, tied: bool) -> None:
     """A Hugging Face folder; heads and layers divide by two."""
     torch.manual_seed(0)

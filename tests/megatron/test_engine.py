@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.brute_force import advantages
-from tests.megatron.problem import CASES, furthest, reference_log_probs
+from tests.megatron.problem import CASES, LAYOUTS, furthest, reference_log_probs
 
 pytestmark = pytest.mark.e2e
 
@@ -26,9 +26,9 @@ def case(request) -> str:
     return request.param
 
 
-@pytest.fixture(params=["tp2", "pp2"])
-def parallel(request) -> Path:
-    return request.getfixturevalue(request.param)
+@pytest.fixture(params=LAYOUTS)
+def layout(request) -> str:
+    return request.param
 
 
 @dataclass(frozen=True)
@@ -53,60 +53,58 @@ def batch_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "batch.safetensors")
 
 
-@pytest.mark.parametrize("layout", ["tp1", "tp2", "pp2"])
-def test_exported_weights_are_hugging_faces(layout, case, engines, request):
-    exported = Seen(request.getfixturevalue(layout) / case).exported
-    original = load_file(engines.folder / case / "model.safetensors")
+def test_exported_weights_are_hugging_faces(layout, case, engines):
+    exported = Seen(engines / layout / case).exported
+    original = load_file(engines / case / "model.safetensors")
     assert exported.keys() == original.keys()
     assert all(torch.equal(exported[name], original[name]) for name in original)
 
 
-@pytest.mark.parametrize("layout", ["tp1", "tp2", "pp2"])
-def test_log_probs_are_hugging_faces(layout, case, engines, request):
-    seen = Seen(request.getfixturevalue(layout) / case)
-    batch = batch_of(engines.folder)
-    model = AutoModelForCausalLM.from_pretrained(engines.folder / case, dtype=torch.float32)
+def test_log_probs_are_hugging_faces(layout, case, engines):
+    seen = Seen(engines / layout / case)
+    batch = batch_of(engines)
+    model = AutoModelForCausalLM.from_pretrained(engines / case, dtype=torch.float32)
     with torch.no_grad():
         expected = reference_log_probs(model, batch)
     assert furthest(seen.log_probs["before"], expected, batch) < 1e-5
 
 
-def test_first_step_is_the_policy_gradient(tp1, case, engines):
+def test_first_step_is_the_policy_gradient(case, engines):
     """Loss and gradient norm against Hugging Face's model and MS-GRPO in exact arithmetic."""
-    batch = batch_of(engines.folder)
+    batch = batch_of(engines)
     rewards = batch["token_level_rewards"].sum(1).tolist()
     expected = [advantages(rewards[:4]), advantages(rewards[4:])]
     advantage = torch.tensor([float(a) for group in expected for a in group])
-    model = AutoModelForCausalLM.from_pretrained(engines.folder / case, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(engines / case, dtype=torch.float32)
     log_probs = reference_log_probs(model, batch)
     mask = batch["response_mask"]
     # On the policy that wrote the responses: the ratio is 1, and so is the clipped one.
     loss = -(advantage[:, None] * (log_probs - log_probs.detach()).exp() * mask).sum() / mask.sum()
     loss.backward()
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
-    first = Seen(tp1 / case).steps("steps")[0]
+    first = Seen(engines / "tp1" / case).steps("steps")[0]
     assert first["loss"] == pytest.approx(loss.item(), abs=1e-5)
     assert first["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
 
 
-def test_parallel_layouts_train_alike(tp1, parallel, case, engines):
+@pytest.mark.parametrize("parallel", ["tp2", "pp2"])
+def test_parallel_layouts_train_alike(parallel, case, engines):
     """Tensor parallel (with sequence parallel) and pipeline parallel, against one process."""
-    alone, split = Seen(tp1 / case), Seen(parallel / case)
+    alone, split = Seen(engines / "tp1" / case), Seen(engines / parallel / case)
     for one, two in zip(alone.steps("steps"), split.steps("steps"), strict=True):
         assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
         assert one["grad_norm"] > 0
         assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3)
-    batch = batch_of(engines.folder)
+    batch = batch_of(engines)
     for seen in (alone, split):
         moved = furthest(seen.log_probs["after"], seen.log_probs["before"], batch)
         assert moved > 1e-2
     assert furthest(split.log_probs["after"], alone.log_probs["after"], batch) < 1e-3
 
 
-@pytest.mark.parametrize("layout", ["tp1", "tp2", "pp2"])
-def test_resumed_run_goes_on_as_it_would_have(layout, case, engines, request):
-    seen = Seen(request.getfixturevalue(layout) / case)
-    batch = batch_of(engines.folder)
+def test_resumed_run_goes_on_as_it_would_have(layout, case, engines):
+    seen = Seen(engines / layout / case)
+    batch = batch_of(engines)
     assert furthest(seen.log_probs["loaded"], seen.log_probs["saved"], batch) < 1e-6
     rest = seen.steps("steps")[SAVED_AFTER:]
     for one, two in zip(rest, seen.steps("resumed"), strict=True):
@@ -117,13 +115,12 @@ def test_resumed_run_goes_on_as_it_would_have(layout, case, engines, request):
     assert furthest(seen.log_probs["after"], seen.log_probs["saved"], batch) > 1e-2
 
 
-@pytest.mark.parametrize("layout", ["tp1", "tp2", "pp2"])
-def test_checkpoint_holds_a_hugging_face_model(layout, case, engines, request):
+def test_checkpoint_holds_a_hugging_face_model(layout, case, engines):
     """README: what `model/huggingface` in a checkpoint of Megatron is."""
-    seen = Seen(request.getfixturevalue(layout) / case)
+    seen = Seen(engines / layout / case)
     exported = seen.folder / "checkpoint/model/huggingface"
     model = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32)
-    batch = batch_of(engines.folder)
+    batch = batch_of(engines)
     with torch.no_grad():
         found = reference_log_probs(model, batch)
     assert furthest(found, seen.log_probs["saved"], batch) < 1e-5

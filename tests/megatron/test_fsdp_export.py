@@ -1,7 +1,5 @@
 """From a sharded checkpoint of FSDP2 to a Hugging Face model, by the README's command."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.megatron.conftest import HERE, launch
+from tests.megatron.conftest import HERE, run_python, run_worker
 from tests.megatron.problem import furthest, reference_log_probs, write_batch, write_model
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +21,7 @@ def trained(tmp_path_factory, cpu_environment) -> Path:
     write_batch(folder / "batch.safetensors")
     (folder / "fsdp2").mkdir()
     environment = {**cpu_environment, "PYTHONPATH": str(HERE)}
-    launch([str(HERE / "fsdp_worker.py"), str(folder)], ranks=2, environment=environment)
+    run_worker("fsdp_worker", folder, environment)
     return folder
 
 
@@ -32,7 +30,7 @@ def test_merged_checkpoint(trained, cpu_environment):
     checkpoint = trained / "fsdp2/checkpoint"
     command = ["-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(checkpoint), "--target_dir", str(merged)]
-    subprocess.run([sys.executable, *command], env=cpu_environment, check=True, timeout=600)
+    run_python(command, cpu_environment, timeout=600)
 
     # verl's merger rounds to bfloat16.
     found = load_file(merged / "model.safetensors")

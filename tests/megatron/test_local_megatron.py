@@ -1,9 +1,6 @@
 """The patches with which Megatron runs on the CPU do nothing where Megatron is not imported."""
 
-import subprocess
-import sys
-
-from tests.megatron.conftest import HERE
+from tests.megatron.conftest import HERE, run_python
 
 PROGRAM = """
 import sys
@@ -21,6 +18,4 @@ print("unpatched")
 def test_nothing_happens_before_megatron_is_imported(cpu_environment):
     environment = {**cpu_environment, "VERL_USE_EXTERNAL_MODULES": "local_megatron"}
     environment["PYTHONPATH"] = str(HERE)
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip().endswith("unpatched"), done.stderr
+    assert "unpatched" in run_python(["-c", PROGRAM], environment, timeout=300)
