@@ -222,6 +222,7 @@ def test_health_metrics_and_documentation(golden):
     fields = documented["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert set(fields) == {"queries", "topk", "return_scores"}
     assert httpx.get(f"{golden.url}/docs").status_code == 200
+    assert httpx.get(f"{golden.url}/retrieve").status_code == 405
 
 
 def test_two_hundred_parallel_posts_get_two_hundred_good_answers_t17(server, index, rows):
@@ -229,7 +230,8 @@ def test_two_hundred_parallel_posts_get_two_hundred_good_answers_t17(server, ind
     backend = open_index(index)
     expected = [[json.loads(hit.document) for hit in hits] for hits in backend.search(queries, 3)]
     backend.close()
-    limits = httpx.Limits(max_connections=200)
+    # Without an expiry: httpx may close an expired connection that a thread was just given.
+    limits = httpx.Limits(max_connections=200, keepalive_expiry=None)
     with httpx.Client(limits=limits, timeout=60) as client:
 
         def post(query):

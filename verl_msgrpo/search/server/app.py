@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from verl_msgrpo._version import __version__
 from verl_msgrpo.search.server.backends import BackendBroken, BackendUnavailable, Hit
@@ -47,7 +47,7 @@ class Service:
     close: Callable[[], None]
 
 
-def build_app(service: Service) -> FastAPI:
+def build_app(service: Service) -> ASGIApp:
     """Builds the application around a service."""
 
     @asynccontextmanager
@@ -55,7 +55,7 @@ def build_app(service: Service) -> FastAPI:
         yield
         await asyncio.to_thread(service.close)
 
-    app = FastAPI(
+    pages = FastAPI(
         title="verl-msgrpo retrieval server",
         description="Speaks Search-R1's retrieval protocol.",
         version=__version__,
@@ -64,7 +64,7 @@ def build_app(service: Service) -> FastAPI:
     metrics = service.metrics
     bodies = _BodyBudget(8 * service.limits.max_body_bytes)
 
-    @app.post(
+    @pages.post(
         "/retrieve",
         response_model=None,
         responses={
@@ -106,10 +106,6 @@ def build_app(service: Service) -> FastAPI:
         metrics.request_seconds.observe(time.monotonic() - started)
         return response
 
-    # FastAPI's own handling of a request costs as much as the rest of it; the route above stays for
-    # the documentation, this one is found first.
-    app.router.routes.insert(0, Route("/retrieve", retrieve, methods=["POST"]))
-
     async def _answer(request: Request) -> Response:
         asked = await bodies.read(request, service.limits)
         assert asked.topk is not None  # parse_request fills it in
@@ -119,7 +115,7 @@ def build_app(service: Service) -> FastAPI:
         body = dump_response(results, asked.return_scores, service.limits.max_answer_bytes)
         return Response(body, media_type="application/json")
 
-    @app.get("/health")
+    @pages.get("/health")
     async def health() -> dict[str, str | int | None]:
         """Answers as long as the server runs, under overload too."""
         return {
@@ -129,10 +125,19 @@ def build_app(service: Service) -> FastAPI:
             "topk": service.limits.default_topk,
         }
 
-    @app.get("/metrics", response_class=Response)
+    @pages.get("/metrics", response_class=Response)
     async def prometheus() -> Response:
         """Counters in Prometheus' text format."""
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # FastAPI's and Starlette's layers cost more than all the rest of a request. The route among
+        # the pages stays for the documentation.
+        if scope["type"] == "http" and scope["path"] == "/retrieve" and scope["method"] == "POST":
+            response = await retrieve(Request(scope, receive))
+            await response(scope, receive, send)
+        else:
+            await pages(scope, receive, send)
 
     return app
 

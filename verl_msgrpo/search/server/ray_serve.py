@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Sequence
 
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.search.serve_command import announce, listen, open_backend, read_limits
@@ -24,7 +24,7 @@ APP_NAME = "verl-msgrpo-search"
 Asked = tuple[Sequence[str], int]  # queries, k
 
 
-def build_replica(args: argparse.Namespace) -> FastAPI:
+def build_replica(args: argparse.Namespace) -> ASGIApp:
     """Builds the application of one replica, in the replica's process."""
     from ray import serve
 
