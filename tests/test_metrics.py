@@ -58,9 +58,9 @@ def test_without_std_division_the_scale_is_f():
     assert metrics["adv_abs_mean"] == pytest.approx(0.8623906705539358 * grpo)
 
 
-def by_definition(rewards, ours, exact):
+def by_definition(rewards, ours):
     grpo = np.array(advantages(rewards, scales=[len(rewards)]))
-    ours, exact = np.array(ours), np.array(exact)
+    ours = np.array(ours)
     (scale,), *_ = np.linalg.lstsq(grpo[:, None], ours, rcond=None)
     return {
         "scale": scale,
@@ -69,7 +69,6 @@ def by_definition(rewards, ours, exact):
         "distinct_rewards": len(set(rewards)),
         "adv_abs_mean": np.abs(ours).mean(),
         "grpo_adv_abs_mean": np.abs(grpo).mean(),
-        "design_noise": np.linalg.norm(ours - exact) / np.linalg.norm(exact),
     }
 
 
@@ -84,14 +83,14 @@ def test_groups_of_several_sizes_against_the_definition():
     groups = [(np.exp(3 * rng.normal(size=size))).tolist() for size in (3, 8, 8, 5, 8, 7)]
     groups += [rng.integers(0, 4, size).astype(float).tolist() for size in (6, 8, 8)]
     metrics = metrics_of(*groups, [1.0, 1.0, 1.0])
-    exact = [advantages(rewards) for rewards in groups]
-    per_group = [by_definition(*triple) for triple in zip(groups, exact, exact, strict=True)]
+    per_group = [by_definition(rewards, advantages(rewards)) for rewards in groups]
     assert sum(group["sign_flips"] for group in per_group) > 0  # the case holds some
     assert_means(metrics, per_group)
     assert metrics["groups"] == 10
     assert metrics["homogeneous_share"] == pytest.approx(0.1)
     assert metrics["subgroups"] == np.mean([2 ** len(group) - 1 - len(group) for group in groups])
     assert metrics["exact_share"] == 1
+    assert metrics["design_noise"] == 0
 
 
 def test_the_papers_preset_against_the_definition():
@@ -101,15 +100,9 @@ def test_the_papers_preset_against_the_definition():
     scales = [2, 4, 6, 8]
     chosen = [subgroup_design(8, scale, 8, 0).tolist() for scale in scales]
     per_group = [
-        by_definition(
-            rewards,
-            advantages(rewards, scales, subgroups=chosen),
-            advantages(rewards, scales),
-        )
-        for rewards in groups
+        by_definition(rewards, advantages(rewards, scales, subgroups=chosen)) for rewards in groups
     ]
     assert_means(metrics, per_group)
-    assert metrics["design_noise"] > 0.01
     assert metrics["subgroups"] == 8 + 8 + 8 + 1
     assert metrics["exact_share"] == 0
 
@@ -120,20 +113,24 @@ def test_a_small_group_has_no_more_than_all_subgroups():
     assert metrics["subgroups"] == (3 + 1 + 25) / 2
 
 
-def test_noise_is_not_guessed_where_all_subgroups_are_too_many():
+def test_noise_where_all_subgroups_are_too_many():
     rewards = torch.randn(40, generator=torch.manual_seed(0)).tolist()
     metrics = metrics_of(rewards, subgroups="diverse")
-    assert "design_noise" not in metrics
     assert metrics["exact_share"] == 0
-    assert metrics_of(rewards, subgroups="diverse", normalize_by_std=False)["design_noise"] > 0
+    assert 0 < metrics["design_noise"] < 1
 
 
-def test_noise_of_many_groups_is_that_of_some_of_them():
+def test_noise_weighs_sizes_by_their_groups():
     rng = np.random.default_rng(2)
-    groups = [rng.normal(size=4).tolist() for _ in range(33)]
-    metrics = metrics_of(*groups, subgroups="diverse", subgroups_per_scale=2)
-    every_third = metrics_of(*groups[::3], subgroups="diverse", subgroups_per_scale=2)
-    assert metrics["design_noise"] == pytest.approx(every_third["design_noise"], rel=1e-12)
+    matching = {"scales": [2], "subgroups": "diverse", "subgroups_per_scale": 1}
+    fours, eights = ([rng.normal(size=size).tolist() for _ in range(64)] for size in (4, 8))
+    of_fours, of_eights, of_both = (
+        metrics_of(*groups, **matching)["design_noise"]
+        for groups in (fours, eights, fours + eights)
+    )
+    assert min(of_fours, of_eights) < of_both < max(of_fours, of_eights)
+    every_pair = {**matching, "subgroups_per_scale": 6}
+    assert metrics_of(*fours, **every_pair)["design_noise"] == 0
 
 
 @pytest.mark.parametrize(

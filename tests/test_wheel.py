@@ -26,7 +26,12 @@ def test_contents(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in names)
     packages = {name.split("/")[0] for name in names if not name.split("/")[0].endswith("-info")}
     assert packages == {"verl_msgrpo"}
-    sources = {str(p.relative_to(ROOT)) for p in (ROOT / "verl_msgrpo").rglob("*.py")}
+    sources = {
+        str(path.relative_to(ROOT))
+        for kind in ("*.py", "*.jinja", "*.yaml")
+        for path in (ROOT / "verl_msgrpo").rglob(kind)
+    }
+    assert "verl_msgrpo/report/page.html.jinja" in sources
     assert sources <= set(names)
 
 

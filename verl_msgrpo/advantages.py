@@ -153,7 +153,7 @@ def _takes_all(blocks: list[Block], scales: list[WeightedScales], config: MSGRPO
         return True  # a closed form: nothing to enumerate
     for block, block_scales in zip(blocks, scales, strict=True):
         for pattern in block.patterns:
-            terms, allowed = terms_and_budget(pattern, block_scales, config)
+            terms, allowed = _terms_and_budget(pattern, block_scales, config)
             if terms <= allowed:
                 continue
             if config.subgroups == "auto":
@@ -169,7 +169,7 @@ def _takes_all(blocks: list[Block], scales: list[WeightedScales], config: MSGRPO
     return True
 
 
-def terms_and_budget(
+def _terms_and_budget(
     counts: tuple[int, ...], scales: WeightedScales, config: MSGRPOConfig
 ) -> tuple[int, int]:
     """Terms of a group whose distinct rewards occur `counts` times, and how many are allowed."""

@@ -1,4 +1,4 @@
-"""Advantages of the groups of one block: over all subgroups, over a few, or within the group only.
+"""Advantages of the groups of one block: over all subgroups, or over a few.
 
 Where the std is not divided out, they come in the block's unit, 2**exponent, which keeps every
 intermediate result in range; `in_reward_units` undoes that. Divided by the std they have no unit.
@@ -36,15 +36,6 @@ def over_diverse(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> 
     ]
     epsilon = None if config.normalize_by_std is False else _epsilon(block, config)
     return advantages_over(block.values, chosen, epsilon)
-
-
-def within_group(block: Block, config: MSGRPOConfig) -> torch.Tensor:
-    """(n, G) float64 advantages of GRPO, or without the std division of Dr. GRPO."""
-    deviations = block.values - block.values.mean(dim=1, keepdim=True)
-    if config.normalize_by_std is False:
-        return deviations
-    variance = deviations.square().sum(dim=1, keepdim=True) / (deviations.shape[1] - 1)
-    return deviations / (variance.sqrt() + _epsilon(block, config)[:, None])
 
 
 def in_reward_units(advantages: torch.Tensor, block: Block, config: MSGRPOConfig) -> torch.Tensor:

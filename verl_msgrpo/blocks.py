@@ -67,12 +67,6 @@ def blocks_of_equal_size(
     return blocks, groups
 
 
-def select_groups(block: Block, groups: torch.Tensor) -> Block:
-    """The block of some of its groups, given by their numbers, (m,) int64."""
-    values = block.values[groups]
-    return Block(block.rows[groups], values, block.exponent[groups], _patterns(values))
-
-
 def _patterns(values: torch.Tensor) -> dict[tuple[int, ...], Pattern]:
     """Finds the distinct values of each group, the most frequent first, and who has them."""
     ascending, order = values.sort(dim=1)

@@ -1,21 +1,18 @@
 """What MS-GRPO did to the rewards of a batch, in a few numbers."""
 
 import math
-from collections.abc import Iterator
 
+import numpy as np
 import torch
 
-from verl_msgrpo.advantages import Comparison, compare, one_thread, terms_and_budget
-from verl_msgrpo.block_advantages import in_reward_units, over_all, within_group
-from verl_msgrpo.blocks import Block, select_groups
+from verl_msgrpo.advantages import Comparison, compare, one_thread
+from verl_msgrpo.block_advantages import in_reward_units
+from verl_msgrpo.blocks import Block
 from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.design_noise import Floats, design_errors, epsilon_in_units
 from verl_msgrpo.designs import design_size
 from verl_msgrpo.scales import WeightedScales
 
-# Of each size, this many groups are computed exactly too, to see what few subgroups add; fewer
-# where that takes more terms than these, but one at least.
-NOISE_GROUPS = 16
-NOISE_TERMS = 2**12
 _ROUNDING = 1e-9  # an advantage below this share of the group's largest has no sign
 
 
@@ -36,9 +33,9 @@ def ms_grpo_advantages_and_metrics(
         distinct_rewards    number of different rewards in a group
         subgroups           number of subgroups that were averaged over in a group
         exact_share         share of groups where these are all subgroups
-        design_noise        |A - A'| / |A'| with A' over all subgroups of the same scales: what a
-                            choice of few subgroups adds (over a few groups, 16 of each size at
-                            most; missing where none of these fits `max_terms`)
+        design_noise        |A - A'| / |A| with A' over all subgroups of the same scales: what a
+                            choice of few subgroups adds; both in root mean square, estimated from
+                            32 groups of each size (see design_noise.py); 0 where all are taken
         adv_abs_mean        mean of |A| over the responses of a group
         grpo_adv_abs_mean   mean of |B|
 
@@ -65,42 +62,61 @@ def _metrics(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
         metrics["homogeneous_share"] = 1 - with_signal / groups
     if not with_signal:
         return metrics
-    parts = list(_parts(comparison, config))
-    for name in parts[0]:
-        metrics[name] = torch.cat([part[name] for part in parts]).mean().item()
-    noise = [] if comparison.takes_all else list(_design_noise(comparison, config))
-    if comparison.takes_all:
-        metrics["design_noise"] = 0.0
-    elif noise:
-        metrics["design_noise"] = torch.cat(noise).mean().item()
+    blocks = zip(comparison.blocks, comparison.scales, comparison.advantages, strict=True)
+    sums = [_sums(*block, comparison.takes_all, config) for block in blocks]
+    for name in sums[0]:
+        metrics[name] = sum(block[name] for block in sums) / with_signal
+    metrics["design_noise"] = _design_noise(comparison, config)
     return metrics
 
 
-def _parts(comparison: Comparison, config: MSGRPOConfig) -> Iterator[dict[str, torch.Tensor]]:
-    """Per block, the metrics of its groups, (n,) float64 each."""
-    for block, scales, ours in zip(
-        comparison.blocks, comparison.scales, comparison.advantages, strict=True
-    ):
-        grpo = within_group(block, config)
-        unit_ours, size_ours = _unit(ours)
-        unit_grpo, size_grpo = _unit(grpo)
-        scale = (unit_ours * unit_grpo).sum(dim=1) / unit_grpo.square().sum(dim=1)
-        rest = torch.linalg.vector_norm(unit_ours - scale[:, None] * unit_grpo, dim=1)
-        groups, size = ours.shape
-        taken, possible = _subgroups(size, scales, comparison.takes_all, config)
-        distinct = torch.empty(groups, dtype=torch.float64)
-        for counts, pattern in block.patterns.items():
-            distinct[pattern.groups] = len(counts)
-        yield {
-            "scale": scale * size_ours / size_grpo,
-            "correction": rest / torch.linalg.vector_norm(unit_ours, dim=1),
-            "sign_flips": (_signs(unit_ours) * _signs(unit_grpo) < 0).double().mean(dim=1),
-            "distinct_rewards": distinct,
-            "subgroups": torch.full((groups,), taken, dtype=torch.float64),
-            "exact_share": torch.full((groups,), float(taken == possible), dtype=torch.float64),
-            "adv_abs_mean": _mean_size(ours, block, config),
-            "grpo_adv_abs_mean": _mean_size(grpo, block, config),
-        }
+def _sums(
+    block: Block,
+    scales: WeightedScales,
+    advantages: torch.Tensor,
+    takes_all: bool,
+    config: MSGRPOConfig,
+) -> dict[str, float]:
+    """The metrics of the groups of a block, each summed over them.
+
+    With numpy, whose calls cost less than those of torch where matrices are as small as here, and
+    with a column for each group, as sums over a few neighbours would be slow.
+    """
+    groups, size = advantages.shape
+    ours = np.ascontiguousarray(advantages.numpy().T)
+    grpo = _within_group(block, config)
+    size_ours, size_grpo = np.abs(ours), np.abs(grpo)
+    largest_ours, largest_grpo = size_ours.max(axis=0), size_grpo.max(axis=0)
+    # In units of the largest, whose squares neither overflow nor underflow.
+    unit_ours, unit_grpo = ours / largest_ours, grpo / largest_grpo
+    products = unit_ours * unit_grpo
+    scale = products.sum(axis=0) / np.square(unit_grpo).sum(axis=0)
+    rest = unit_ours - scale * unit_grpo
+    correction = np.sqrt(np.square(rest).sum(axis=0) / np.square(unit_ours).sum(axis=0))
+    flipped = (products < 0) & (size_ours > _ROUNDING * largest_ours)
+    flipped &= size_grpo > _ROUNDING * largest_grpo
+    taken, possible = _subgroups(size, scales, takes_all, config)
+    distinct = sum(len(counts) * len(same.groups) for counts, same in block.patterns.items())
+    return {
+        "scale": float((scale * largest_ours / largest_grpo).sum()),
+        "correction": float(correction.sum()),
+        "sign_flips": float(np.count_nonzero(flipped) / size),
+        "distinct_rewards": float(distinct),
+        "subgroups": groups * taken,
+        "exact_share": float(groups * (taken == possible)),
+        "adv_abs_mean": _sum_of_sizes(size_ours, block, config),
+        "grpo_adv_abs_mean": _sum_of_sizes(size_grpo, block, config),
+    }
+
+
+def _within_group(block: Block, config: MSGRPOConfig) -> Floats:
+    """(G, n) advantages of GRPO, or without the std division of Dr. GRPO, in the block's units."""
+    values = np.ascontiguousarray(block.values.numpy().T)
+    deviations = values - values.sum(axis=0) / len(values)
+    if config.normalize_by_std is False:
+        return deviations
+    variance = np.square(deviations).sum(axis=0) / (len(values) - 1)
+    return deviations / (np.sqrt(variance) + epsilon_in_units(block.exponent.numpy(), config))
 
 
 def _subgroups(
@@ -115,48 +131,22 @@ def _subgroups(
     return float(sum(design_size(size, scale, few) for scale, _ in scales)), possible
 
 
-def _unit(advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each group's advantages divided by its largest |advantage|, (n, G), and that, (n,)."""
-    largest = advantages.abs().amax(dim=1)
-    return advantages / largest[:, None], largest
+def _sum_of_sizes(sizes: Floats, block: Block, config: MSGRPOConfig) -> float:
+    """Sum over the groups of the mean of the (G, n) sizes, finite."""
+    means = torch.from_numpy(sizes.sum(axis=0) / len(sizes))[:, None]
+    in_units = in_reward_units(means, block, config).numpy()
+    return float(np.minimum(in_units, np.finfo(np.float32).max).sum())
 
 
-def _signs(unit_advantages: torch.Tensor) -> torch.Tensor:
-    """-1, 0 or 1 for each; 0 where an advantage is nothing but rounding."""
-    return torch.where(unit_advantages.abs() > _ROUNDING, unit_advantages.sign(), 0.0)
-
-
-def _mean_size(advantages: torch.Tensor, block: Block, config: MSGRPOConfig) -> torch.Tensor:
-    """(n,) float64, finite."""
-    sizes = in_reward_units(advantages.abs().mean(dim=1, keepdim=True), block, config)
-    return sizes[:, 0].clamp(max=torch.finfo(torch.float32).max)
-
-
-def _design_noise(comparison: Comparison, config: MSGRPOConfig) -> Iterator[torch.Tensor]:
-    """Per block, relative errors of some of its groups against all subgroups, float64."""
+def _design_noise(comparison: Comparison, config: MSGRPOConfig) -> float:
+    if comparison.takes_all:
+        return 0.0
+    error = size = 0.0
     for block, scales, ours in zip(
         comparison.blocks, comparison.scales, comparison.advantages, strict=True
     ):
-        chosen = _affordable(block, scales, config)
-        if not len(chosen):
-            continue
-        exact, size = _unit(over_all(select_groups(block, chosen), scales, config))
-        error = torch.linalg.vector_norm(ours[chosen] / size[:, None] - exact, dim=1)
-        yield error / torch.linalg.vector_norm(exact, dim=1)
-
-
-def _affordable(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> torch.Tensor:
-    """(m,) int64: groups spread over a block whose exact advantages cost little, 16 at most."""
-    groups = len(block.rows)
-    spread = torch.arange(0, groups, -(-groups // NOISE_GROUPS))
-    if config.normalize_by_std is False:
-        return spread
-    left = NOISE_TERMS
-    chosen: list[int] = []
-    for counts, pattern in block.patterns.items():
-        terms, budget = terms_and_budget(counts, scales, config)
-        for group in set(pattern.groups).intersection(spread.tolist()):
-            if terms <= budget and (terms <= left or not chosen):
-                chosen.append(group)
-                left -= terms
-    return torch.tensor(sorted(chosen), dtype=torch.int64)
+        taken, possible = _subgroups(block.values.shape[1], scales, False, config)
+        block_error, block_size = design_errors(block, ours, scales, config)
+        error += len(ours) * (block_error if taken < possible else 0.0)
+        size += len(ours) * block_size
+    return math.sqrt(error / size) if size else 0.0  # squares of tiny advantages underflow

@@ -23,7 +23,7 @@ def metrics(offset, *, ours=False, steps=3):
             "response_length/mean": 80.0,
             "timing_s/step": 4.0,
             "timing_s/gen": 3.0,
-            **({"ms_grpo/scale": 0.7} if ours else {}),
+            **({"ms_grpo/scale": 0.7 + step / 100, "ms_grpo/groups": 8.0} if ours else {}),
         }
         for step in range(1, steps + 1)
     }
@@ -109,6 +109,14 @@ def test_every_png_is_in_the_page(reported):
     assert {file.read_bytes() for file in files} == inlined
     names = {file.name for file in files}
     assert {"critic-score-mean.png", "phases.png", "ms-grpo-scale.png"} <= names
+
+
+def test_what_never_changes_is_a_line_and_no_figure(reported):
+    page = (reported / "index.html").read_text()
+    text = " ".join(parsed(page).text.split())
+    assert "Groups 8 in a step · ms_grpo/groups" in text
+    assert "Response length 80 mean tokens" in text
+    assert "ms-grpo-groups.png" not in {file.name for file in (reported / "figures").iterdir()}
 
 
 def test_one_run_without_settings_or_most_metrics(tmp_path):

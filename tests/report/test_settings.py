@@ -6,8 +6,9 @@ import pprint
 import pytest
 
 from verl_msgrpo.report.printed_settings import read_printed_settings
-from verl_msgrpo.report.settings import HIDDEN, read_settings
+from verl_msgrpo.report.settings import read_settings
 from verl_msgrpo.report.settings_file import metrics_file, settings_file, write_settings
+from verl_msgrpo.report.without_secrets import HIDDEN
 
 CONFIG = {
     "actor_rollout_ref": {
@@ -117,10 +118,40 @@ def test_a_shared_folders_log_is_not_the_settings_of_one_run(metrics):
     assert read_settings(metrics.with_name("experiment.jsonl")) is None
 
 
-def test_secrets_are_hidden(metrics):
-    write_settings(metrics, {"env": {"HF_TOKEN": "s3", "x_api_key": "s3"}, "max_tokens": 5})
-    found = read_settings(metrics).values
-    assert found == {"env.HF_TOKEN": HIDDEN, "env.x_api_key": HIDDEN, "max_tokens": "5"}
+SECRETS = {
+    "env": {"HF_TOKEN": "s3", "x_api_key": "s3", "x-access-key": 53, "token": "s3"},
+    "tools": [{"headers": {"Authorization": "Bearer s3"}}, {"Passwords": ["s3", {"of": "s3"}]}],
+    "proxy": "http://me:s3@host:80/s4@5",
+    "max_tokens": 5,
+    "dp_token": True,
+    "hf_token": None,
+    "loss_agg_mode": "token-mean",
+}
+WITHOUT_SECRETS = {
+    **dict.fromkeys(
+        ["env.HF_TOKEN", "env.x_api_key", "env.x-access-key", "env.token"], f'"{HIDDEN}"'
+    ),
+    "tools": f'[{{"headers": {{"Authorization": "{HIDDEN}"}}}}, '
+    f'{{"Passwords": ["{HIDDEN}", {{"of": "{HIDDEN}"}}]}}]',
+    "proxy": f'"http://{HIDDEN}@host:80/s4@5"',
+    "max_tokens": "5",
+    "dp_token": "true",
+    "hf_token": "null",
+    "loss_agg_mode": '"token-mean"',
+}
+
+
+def test_secrets_are_not_written(metrics):
+    write_settings(metrics, SECRETS)
+    written = settings_file(metrics).read_text()
+    assert "s3" not in written
+    assert "53" not in written
+    assert read_settings(metrics).values == WITHOUT_SECRETS
+
+
+def test_secrets_of_others_are_not_read(metrics):
+    settings_file(metrics).write_text(json.dumps(SECRETS))
+    assert read_settings(metrics).values == WITHOUT_SECRETS
 
 
 def test_where_verl_writes(monkeypatch, tmp_path):

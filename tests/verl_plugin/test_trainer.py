@@ -1,6 +1,7 @@
 """What the registered trainers check, with verl's own trainer classes and configuration."""
 
 import logging
+import re
 
 import pytest
 
@@ -13,6 +14,7 @@ from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls, trainer_base
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.report.settings import read_settings
 from verl_msgrpo.verl_plugin import estimator
 from verl_msgrpo.verl_plugin.trainer import (
     MSGRPOTrainerMixin,
@@ -69,6 +71,64 @@ def test_other_estimators_are_left_alone(monkeypatch):
     monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: built.append(config))
     get_trainer_cls("sync")(algorithm_config("grpo", ms_grpo={"num_scales": 0}))
     assert len(built) == 1
+
+
+RUN = """
+algorithm: {adv_estimator: grpo}
+data: {seed: 3, rows: "${.seed}"}
+actor_rollout_ref: {rollout: {n: "???", env: {WANDB_API_KEY: s3, HF_TOKEN: s3}}}
+trainer: {logger: [console, file], project_name: countries, experiment_name: grpo.lr1}
+"""
+
+
+def fitted(monkeypatch, folder, mode="sync", **changed):
+    """What verl's own `fit` is called with after ours, with the real resolved configuration."""
+    calls = []
+    monkeypatch.setattr(PPOTrainer, "fit", lambda self, manager: calls.append(manager))
+    monkeypatch.setenv("VERL_FILE_LOGGER_ROOT", str(folder))
+    monkeypatch.delenv("VERL_FILE_LOGGER_PATH", raising=False)
+    trainer = object.__new__(get_trainer_cls(mode))  # without its workers
+    trainer.config = OmegaConf.create(RUN)
+    for name, value in changed.items():
+        OmegaConf.update(trainer.config, name.replace("__", "."), value, force_add=True)
+    trainer.fit("manager")
+    return calls
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_report_finds_the_settings_of_a_run(mode, monkeypatch, tmp_path):
+    assert fitted(monkeypatch, tmp_path, mode) == ["manager"]
+    found = read_settings(tmp_path / "countries" / "grpo.lr1.jsonl")
+    assert found.source == "grpo.lr1.config.json"
+    assert found.values["data.rows"] == "3"
+    assert found.values["actor_rollout_ref.rollout.n"] == '"???"'
+    assert found.values["trainer.logger"] == '["console", "file"]'
+    assert "s3" not in (tmp_path / "countries" / found.source).read_text()
+
+
+@pytest.mark.parametrize("logger", ["console", ["console", "tensorboard"], None, []])
+def test_settings_are_kept_beside_a_file_of_metrics_only(logger, monkeypatch, tmp_path):
+    assert fitted(monkeypatch, tmp_path, trainer__logger=logger) == ["manager"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "NotADirectoryError"),
+        ({"data__rows": "${nowhere}"}, "InterpolationKeyError"),
+        ({"data__rows": {b"x": 1}}, "TypeError"),
+        ({"trainer__experiment_name": "x" * 300}, "OSError"),
+    ],
+)
+def test_settings_that_cannot_be_kept_end_no_training(changed, said, monkeypatch, tmp_path, caplog):
+    not_a_folder = tmp_path / "file"
+    not_a_folder.write_text("")
+    folder = tmp_path if changed else not_a_folder
+    with caplog.at_level(logging.WARNING, "verl_msgrpo.verl_plugin.trainer"):
+        assert fitted(monkeypatch, folder, **changed) == ["manager"]
+    (record,) = caplog.records
+    assert re.search(rf"not kept for verl-msgrpo report \(({said}): [^\n]+\)$", record.message)
 
 
 @pytest.fixture

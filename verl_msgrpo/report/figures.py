@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verl_msgrpo.report.curves import curve
 from verl_msgrpo.report.methods import Method
-from verl_msgrpo.report.panels import MAX_PANELS, SECTIONS, TIME, Panel, series_of
+from verl_msgrpo.report.panels import MAX_PANELS, REWARD, SECTIONS, TIME, Panel, series_of
 from verl_msgrpo.report.phases import phase_names, phase_seconds
 from verl_msgrpo.report.plot import plot_curves, plot_phases
 
@@ -31,12 +31,23 @@ class Figure:
     png: bytes
 
 
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A metric with one value at every step of every run that has it; see Figure."""
+
+    title: str
+    says: str
+    metric: str
+    value: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Section:
-    """Figures under a heading; `left_out` more are not drawn."""
+    """Figures under a heading, and what needs none; `left_out` more are not drawn."""
 
     heading: str
     figures: list[Figure]
+    constants: list[Constant]
     left_out: int
 
 
@@ -45,13 +56,27 @@ def sections(methods: Sequence[Method], panels: Sequence[Panel]) -> list[Section
     found = []
     names: set[str] = set()
     for heading in SECTIONS:
-        own = [panel for panel in panels if panel.section == heading]
+        constants: list[Constant] = []
+        own: list[Panel] = []
+        for panel in (panel for panel in panels if panel.section == heading):
+            value = None if heading == REWARD else _constant(methods, panel.metric)
+            if value is None:
+                own.append(panel)
+            else:
+                constants.append(Constant(panel.title, panel.says, panel.metric, value))
         drawn = [_figure(methods, panel, names) for panel in own[:MAX_PANELS]]
         if heading == TIME:
             drawn = [*_phases(methods), *drawn]
-        if drawn:
-            found.append(Section(heading, drawn, max(len(own) - MAX_PANELS, 0)))
+        if drawn or constants:
+            found.append(Section(heading, drawn, constants, max(len(own) - MAX_PANELS, 0)))
     return found
+
+
+def _constant(methods: Sequence[Method], metric: str) -> float | None:
+    """The only value of a metric that has several; None where it varies, or has one."""
+    series = [run for method in methods for run in series_of(method, metric)]
+    values = {value for run in series for value in run.values()}
+    return values.pop() if len(values) == 1 and max(map(len, series)) > 1 else None
 
 
 def _figure(methods: Sequence[Method], panel: Panel, names: set[str]) -> Figure:

@@ -55,6 +55,8 @@ def render(report: Report) -> str:
         "number": lambda number: f"{number:.4g}",
         "mean": _mean,
         "difference": _difference,
+        "interval": _interval,
+        "paired": _paired,
         "data_uri": _data_uri,
         "parts": _parts,
     }
@@ -68,19 +70,24 @@ def render(report: Report) -> str:
 
 
 def _mean(mean: Mean | None) -> str:
-    if mean is None:
-        return "–"
-    return f"{mean.value:.4g}{_interval(mean, '.4g')}"
+    return "–" if mean is None else f"{mean.value:.4g}"
 
 
 def _difference(mean: Mean | None) -> str:
+    return "–" if mean is None else f"{mean.value:+.3g}"
+
+
+def _interval(mean: Mean | None, form: str = ".3g") -> str:
+    """Nothing where there is none."""
+    if mean is None or math.isnan(mean.low):
+        return ""
+    return f"({mean.low:{form}} .. {mean.high:{form}})"
+
+
+def _paired(mean: Mean | None) -> str:
     if mean is None:
-        return "–"
-    return f"{mean.value:+.3g}{_interval(mean, '+.3g')}, {mean.count} pair(s)"
-
-
-def _interval(mean: Mean, form: str) -> str:
-    return "" if math.isnan(mean.low) else f" ({mean.low:{form}} .. {mean.high:{form}})"
+        return ""
+    return "1 pair" if mean.count == 1 else f"{_interval(mean, '+.3g')}, {mean.count} pairs"
 
 
 def _data_uri(png: bytes) -> str:

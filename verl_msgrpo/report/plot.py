@@ -20,6 +20,7 @@ LINES = ("-", "--", "-.", ":")
 SIZE_INCHES = (4.8, 3.0)  # a phone shows it at about three quarters
 DPI = 130
 FEW_POINTS = 12
+LEGEND_COLUMNS = 3  # where it stands below the axes
 
 
 def plot_curves(title: str, methods: Sequence[tuple[str, Sequence[Series]]]) -> bytes:
@@ -58,7 +59,8 @@ def plot_phases(
     import matplotlib as mpl
 
     colours = mpl.colormaps["tab20"].colors  # type: ignore[attr-defined]
-    figure = _figure(height=SIZE_INCHES[1] + 0.4 * len(methods))
+    legend_inches = 0.2 * -(-len(phases) // LEGEND_COLUMNS)
+    figure = _figure(height=1.0 + 0.5 * len(methods) + legend_inches)
     axes = figure.add_subplot()
     left = [0.0] * len(methods)
     handles = []
@@ -70,7 +72,7 @@ def plot_phases(
     axes.set_yticks(range(len(methods)), [_label(n) for n, _ in methods], parse_math=False)
     axes.invert_yaxis()
     axes.set_xlabel("seconds a step")
-    _finish(axes, title, handles, phases)
+    _finish(axes, title, handles, phases, below=True)
     return _png(figure)
 
 
@@ -101,11 +103,20 @@ def _figure(height: float = SIZE_INCHES[1]) -> "Figure":
     return figure
 
 
-def _finish(axes: "Axes", title: str, handles: Sequence, names: Sequence[str]) -> None:
+def _finish(
+    axes: "Axes", title: str, handles: Sequence, names: Sequence[str], below: bool = False
+) -> None:
     axes.set_title(_label(title), fontsize=11, parse_math=False)
     if names:
         # Set afterwards: matplotlib leaves out labels that begin with an underscore.
-        legend = axes.legend(handles, [str(n) for n in range(len(names))], fontsize=8)
+        labels = [str(n) for n in range(len(names))]
+        if below:
+            assert axes.figure is not None
+            legend = axes.figure.legend(
+                handles, labels, fontsize=8, ncols=LEGEND_COLUMNS, loc="outside lower center"
+            )
+        else:
+            legend = axes.legend(handles, labels, fontsize=8)
         for text, name in zip(legend.get_texts(), names, strict=True):
             text.set_text(_label(name))
             text.set_parse_math(False)

@@ -2,20 +2,17 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from verl_msgrpo.report.printed_settings import read_printed_settings
 from verl_msgrpo.report.settings_file import settings_file
+from verl_msgrpo.report.without_secrets import without_secrets
 
 METRICS = "metrics.jsonl"
 MAX_FILE_BYTES = 2**23
 MAX_SETTINGS = 20_000
 MAX_VALUE_CHARS = 10_000
-HIDDEN = "(hidden)"
-
-_SECRET = re.compile(r"(api_?key|secret|passw|credential|(access|auth|hf|bearer)_?token)", re.I)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +40,7 @@ def read_settings(metrics: Path) -> Settings | None:
         readers.append((folder / "train.log", read_printed_settings))
     for path, reader in readers:
         try:
-            nested = reader(path)
+            nested = without_secrets(reader(path))
             values = dict(_flat(nested)) if isinstance(nested, Mapping) else {}
         except (OSError, ValueError, RecursionError):
             continue
@@ -90,8 +87,6 @@ def _flat(nested: Mapping[object, object]) -> Iterator[tuple[str, str]]:
             name = f"{prefix}{str(key)[:200]}"
             if isinstance(value, Mapping):
                 left.append((f"{name[:1000]}.", value))
-            elif _SECRET.search(name):
-                yield name, HIDDEN
             elif not (isinstance(value, str) and "${" in value):  # Hydra's, unresolved
                 yield name, _as_json(value)
 

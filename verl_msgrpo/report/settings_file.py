@@ -5,6 +5,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from verl_msgrpo.report.without_secrets import without_secrets
+
 
 def settings_file(metrics: Path) -> Path:
     """Where the settings of a run stand: `metrics.config.json` beside `metrics.jsonl`."""
@@ -19,8 +21,14 @@ def metrics_file(project: str, experiment: str, environ: Mapping[str, str]) -> P
     return Path(root, project, f"{experiment}.jsonl")
 
 
-def write_settings(metrics: Path, config: Mapping[str, object]) -> None:
-    """Writes plain settings (what is no JSON, as text). Raises OSError."""
+def write_settings(metrics: Path, config: object) -> None:
+    """Writes plain nested settings without secrets, and what is no JSON as text.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError, RecursionError: a key is neither text nor number; nested too deeply.
+    """
+    text = json.dumps(without_secrets(config), indent=1, default=str)
     path = settings_file(metrics)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(config, indent=1, default=str) + "\n", encoding="utf-8")
+    path.write_text(f"{text}\n", encoding="utf-8")

@@ -1,16 +1,18 @@
 """verl's V1 trainers under their own names, which say early what verl says late or never.
 
 What is trained, and how, stays verl's. A run that uses neither our estimator nor our search tool
-is not changed at all.
+is not changed; where it logs metrics to a file, its settings are kept beside them.
 """
 
 import logging
+import os
 
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 
+from verl_msgrpo.report.settings_file import metrics_file, write_settings
 from verl_msgrpo.search.metrics import search_metrics
 from verl_msgrpo.verl_plugin.estimator import TrainerBatch, ms_grpo_config, trainer_batch
 
@@ -34,6 +36,11 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
         check_search_tools(config)
         self._prompts_of_step = 0
         super().__init__(config)
+
+    def fit(self, agent_loop_manager: trainer_base.AgentLoopManager) -> None:
+        """verl's, with the run's settings kept for `verl-msgrpo report`."""
+        keep_settings(self.config)
+        super().fit(agent_loop_manager)
 
     def prepare_step(self) -> dict:
         self._prompts_of_step = self.config.data.train_batch_size
@@ -99,6 +106,27 @@ class MSGRPOTrainerMixin(trainer_base.PPOTrainer):
 def _tool_config_path(config: DictConfig) -> str | None:
     path = OmegaConf.select(config, "actor_rollout_ref.rollout.multi_turn.tool_config_path")
     return str(path) if path else None
+
+
+def keep_settings(config: DictConfig) -> None:
+    """Writes the resolved settings, without secrets, beside the metrics of verl's file logger.
+
+    Does nothing without that logger. Training goes on whatever fails here: it warns.
+    """
+    try:
+        loggers = config.trainer.logger
+        if "file" not in ([loggers] if isinstance(loggers, str) else loggers):
+            return
+        names = (config.trainer.project_name, config.trainer.experiment_name)
+        metrics = metrics_file(*names, os.environ)
+        write_settings(metrics, OmegaConf.to_container(config, resolve=True))
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        logger.warning(
+            "the settings of this run are not kept for verl-msgrpo report (%s: %s)",
+            type(error).__name__,
+            reason,
+        )
 
 
 def check_search_tools(config: DictConfig) -> None:
