@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import brute_force
-from verl_msgrpo import MSGRPOConfig, advantages, all_subgroups, ms_grpo_advantages
+from verl_msgrpo import (
+    MSGRPOConfig,
+    advantages,
+    all_subgroups,
+    ms_grpo_advantages,
+    term_table,
+    term_tiles,
+)
 from verl_msgrpo.advantages import ms_grpo_advantages_by_group
 from verl_msgrpo.designs import subgroup_design
 from verl_msgrpo.scales import dilated_scales
@@ -439,9 +446,12 @@ def test_diverse_is_the_same_in_every_process():
 
 def test_chunks_do_not_change_the_result(monkeypatch):
     rewards = torch.rand(7, 11, dtype=torch.float64, generator=torch.manual_seed(12))
+    rewards[:3] = (4 * rewards[:3]).round()  # few terms: one table
     whole = ms_grpo_advantages(rewards, ALL)
-    monkeypatch.setattr(all_subgroups, "CELLS_AT_ONCE", 100)
-    monkeypatch.setattr(all_subgroups, "CACHED_CELLS", 0)
+    for module in (term_table, term_tiles):
+        monkeypatch.setattr(module, "CELLS_AT_ONCE", 100)
+    assert torch.allclose(ms_grpo_advantages(rewards, ALL), whole, rtol=1e-12, atol=1e-14)
+    monkeypatch.setattr(all_subgroups, "CACHED_TERMS", 0)
     assert torch.allclose(ms_grpo_advantages(rewards, ALL), whole, rtol=1e-12, atol=1e-14)
 
 
