@@ -43,7 +43,9 @@ def main() -> int:
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--quickstart", type=Path, required=True)
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, _stop)
+    # SIGINT too: a shell's background job ignores it, and so would all that it starts.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     try:
         runs = chosen(args.only)
         args.results.mkdir(parents=True, exist_ok=True)
