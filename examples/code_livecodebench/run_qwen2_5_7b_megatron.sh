@@ -22,6 +22,7 @@ REWARD_FN=${REWARD_FN:-$REPO/reward_fns/code_tests.py}
 # True: the score is the share of tests passed. With False, a reward of two values, MS-GRPO is GRPO
 # times a factor that depends on the share of right programs.
 PARTIAL=${PARTIAL:-True}
+TIMEOUT_S=${TIMEOUT_S:-10} # seconds that a program may take for all tests of its problem together
 
 NNODES=${NNODES:-1}
 NGPUS_PER_NODE=${NGPUS_PER_NODE:-8}
@@ -61,7 +62,12 @@ DRY_RUN=${DRY_RUN:-0}
 
 source "$REPO/examples/common/training.sh" # ENGINE, DATA, MODEL, ACTOR, ROLLOUT, REF, TRAINER
 
-DATA+=(+reward.custom_reward_function.reward_kwargs.partial="$PARTIAL")
+DATA+=(
+    +reward.custom_reward_function.reward_kwargs.partial="$PARTIAL"
+    +reward.custom_reward_function.reward_kwargs.timeout_s="$TIMEOUT_S"
+    # verl does not hand its own setting on to a custom reward function.
+    '+reward.custom_reward_function.reward_kwargs.sandbox_fusion_url=${reward.sandbox_fusion.url}'
+)
 
 launch "${ENGINE[@]}" "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${REF[@]}" \
     "${TRAINER[@]}" "$@"

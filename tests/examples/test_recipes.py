@@ -23,9 +23,11 @@ from verl_msgrpo.preflight.capacity import CARDS, Card
 pytest.importorskip("verl")
 pytest.importorskip("math_verify")
 
-from verl_msgrpo.preflight import reward, services
+from verl_msgrpo.preflight import compose, reward, services
 from verl_msgrpo.preflight.compose import compose_config
 from verl_msgrpo.preflight.report import check_config
+from verl_msgrpo.rewards import code_fusion
+from verl_msgrpo.rewards.code_runner import End
 from verl_msgrpo.search.settings import read_settings
 
 H100 = Card("h100", CARDS["h100"])
@@ -168,6 +170,33 @@ def test_fsdp_knobs(tmp_path):
     assert config.reward.custom_reward_function.reward_kwargs == {"format_bonus": 0.1}
 
 
+def test_programs_get_their_time_and_verls_sandbox_server(tmp_path):
+    def reward_kwargs(*overrides, **knobs):
+        config = composed(overrides_of("code_livecodebench", tmp_path, *overrides, **knobs))
+        return config.reward.custom_reward_function.reward_kwargs
+
+    alone = {"partial": True, "timeout_s": 10, "sandbox_fusion_url": None}
+    assert reward_kwargs() == alone
+    url = "http://10.0.0.5:8080/run_code"
+    given = reward_kwargs(f"reward.sandbox_fusion.url={url}", TIMEOUT_S=60)
+    assert given == {**alone, "timeout_s": 60, "sandbox_fusion_url": url}
+
+
+def test_verl_calls_the_reward_with_its_sandbox_server(tmp_path, monkeypatch):
+    """Where the interpolation is still one, as in verl's reward workers."""
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+
+    asked = []
+    monkeypatch.setattr(code_fusion, "run", lambda url, *_: asked.append(url) or End(timeout=False))
+    url = "http://10.0.0.5:8080/run_code"
+    overrides = overrides_of("code_livecodebench", tmp_path, f"reward.sandbox_fusion.url={url}")
+    score = get_custom_reward_fn(compose._compose(overrides))
+    truth = RECIPES["code_livecodebench"][1]
+    result = score("livecodebench", "```python\nprint(1)\n```", truth, {})
+    assert asked == [url]
+    assert result["error"] == 0
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_no_two_runs_share_a_folder(recipe, tmp_path):
     settings = [
@@ -229,6 +258,13 @@ def test_every_knob_is_checked(knob, bad, message, data, tmp_path):
     if config is not None:
         problems += check_config(config).errors
     assert message in " ".join(problem.message for problem in problems)
+
+
+def test_the_time_of_programs_is_checked(data, tmp_path):
+    folders = {"DATA_DIR": data / "code_livecodebench", "OUTPUT_DIR": tmp_path / "out"}
+    config = composed(overrides_of("code_livecodebench", tmp_path, TIMEOUT_S="long", **folders))
+    (problem,) = check_config(config).errors
+    assert "reward_kwargs.timeout_s is 'long'" in problem.message
 
 
 @pytest.mark.parametrize(
