@@ -21,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages, ms_grpo_advantages_by_group
-from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
+from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
+from verl_msgrpo.advantages import compare
+from verl_msgrpo.metrics import metrics_of
 from verl_msgrpo.verl_plugin.estimator import compute_ms_grpo_advantage
 
 ROUNDS = 7
@@ -145,20 +146,14 @@ def share_of_metrics(case: Case, settings: dict[str, object]) -> float:
     rewards = arguments["token_level_rewards"].sum(dim=-1)
     groups = torch.arange(case.prompts).repeat_interleave(case.group_size)
     config = MSGRPOConfig(**settings)
-    competitors = {
-        "call": lambda: compute_ms_grpo_advantage(**arguments),
-        "with": lambda: ms_grpo_advantages_and_metrics(rewards, groups, config),
-        "without": lambda: ms_grpo_advantages_by_group(rewards, groups, config),
-    }
-    times: dict[str, list[float]] = {name: [] for name in competitors}
-    for round_ in range(3 * ROUNDS + 1):  # more rounds: the difference is small
-        for name, function in competitors.items():
-            taken = seconds(function)
-            if round_:
-                times[name].append(taken)
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-    added = medians["with"] - medians["without"]
-    return added / (medians["call"] - added)
+    shares = []
+    for round_ in range(3 * ROUNDS + 1):
+        whole = seconds(lambda: compute_ms_grpo_advantage(**arguments))
+        _, comparison = compare(rewards, groups, config)
+        metrics = seconds(lambda comparison=comparison: metrics_of(comparison, config))
+        if round_:
+            shares.append(metrics / (whole - metrics))
+    return statistics.median(shares)
 
 
 def added_memory_gib(name: str) -> float:

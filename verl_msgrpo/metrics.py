@@ -50,8 +50,13 @@ def ms_grpo_advantages_and_metrics(
     """
     config = MSGRPOConfig() if config is None else config
     advantages, comparison = compare(rewards, group_index, config)
+    return advantages, metrics_of(comparison, config)
+
+
+def metrics_of(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
+    """The metrics above, of a comparison that was made with `config`."""
     with one_thread():
-        return advantages, _metrics(comparison, config)
+        return _metrics(comparison, config)
 
 
 def _metrics(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
