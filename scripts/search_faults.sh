@@ -4,8 +4,8 @@
 #
 #   bash scripts/search_faults.sh [pytest arguments]
 #
-# Knobs: FAULT_STEPS (training steps with each fault, default 4; two without one after each), VENV (default
-# .venv), and those of scripts/setup_cpu.sh.
+# Knobs: FAULT_STEPS (training steps with each fault, and as many without one after it; default 4), VENV
+# (default .venv), and those of scripts/setup_cpu.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

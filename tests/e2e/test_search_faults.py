@@ -29,9 +29,11 @@ from tests.e2e.runs import ROOT, Quickstart, Run, read_jsonl
 from verl_msgrpo.search.client import ClientSettings, RetrievalClient
 
 STEPS = int(os.environ.get("FAULT_STEPS", "2"))
+# The longer the server was down, the longer the client waits until it asks again, up to 10 s.
+RECOVERY_STEPS = max(2, STEPS)
 SCHEDULE = ["ok"] * STEPS
 for fault in FAULTS:
-    SCHEDULE += [fault] * STEPS + ["ok"] * 2
+    SCHEDULE += [fault] * STEPS + ["ok"] * RECOVERY_STEPS
 ROLLOUTS = 64
 ATTEMPTED = 50
 ROLLOUT_TIMEOUT = 60.0

@@ -7,7 +7,7 @@ import pickle
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_msgrpo.tasks.fields import FieldError
@@ -97,6 +97,7 @@ def test_damaged_fields(packed):
         decode(packed, "f")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_arbitrary_pickles_give_a_text_or_an_error(data):
     try:
@@ -106,6 +107,7 @@ def test_arbitrary_pickles_give_a_text_or_an_error(data):
     assert isinstance(text, str)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_every_text_comes_back(text):
     assert decode(pack(pickle.dumps(text, protocol=4)), "f") == text

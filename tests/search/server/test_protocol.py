@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -99,6 +99,7 @@ def outcome(content):
     return "request" if 1 <= request.topk <= LIMITS.max_topk else request.topk
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_a_request_error(content):
     assert outcome(content) in ("request", 400, 422)
@@ -113,6 +114,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON, JSON, JSON)
 def test_any_values_are_a_request_or_a_request_error(queries, topk, scores):
     content = json.dumps({"queries": queries, "topk": topk, "return_scores": scores}).encode()
