@@ -19,7 +19,7 @@ def over_all(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> torc
     """(n, G) float64 advantages of a block, over all subgroups."""
     if config.normalize_by_std is False:
         return undivided_advantages(block.values, scales)
-    epsilon = _epsilon(block, config)
+    epsilon = epsilon_in_units(block, config)
     advantages = torch.empty_like(block.values)
     for counts, (groups, values, place) in block.patterns.items():
         per_value = advantages_over_all(values, counts, scales, epsilon[groups])
@@ -34,7 +34,7 @@ def over_diverse(block: Block, scales: WeightedScales, config: MSGRPOConfig) -> 
         (subgroup_design(size, scale, config.subgroups_per_scale, config.seed), weight)
         for scale, weight in scales
     ]
-    epsilon = None if config.normalize_by_std is False else _epsilon(block, config)
+    epsilon = None if config.normalize_by_std is False else epsilon_in_units(block, config)
     return advantages_over(block.values, chosen, epsilon)
 
 
@@ -45,7 +45,7 @@ def in_reward_units(advantages: torch.Tensor, block: Block, config: MSGRPOConfig
     return advantages
 
 
-def _epsilon(block: Block, config: MSGRPOConfig) -> torch.Tensor:
+def epsilon_in_units(block: Block, config: MSGRPOConfig) -> torch.Tensor:
     """(n,) float64: epsilon in the units of each group's values."""
     epsilon = torch.full((len(block.values), 1), config.epsilon, dtype=torch.float64)
     return times_power_of_two(epsilon, -block.exponent)[:, 0].clamp(max=1e300)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from verl_msgrpo.block_advantages import epsilon_in_units
 from verl_msgrpo.blocks import Block
 from verl_msgrpo.config import MSGRPOConfig
 from verl_msgrpo.designs import subgroup_design
@@ -65,16 +66,10 @@ def design_errors(
     labels = _relabellings(size)[:, :pairs]
     epsilon = None
     if config.normalize_by_std is not False:
-        epsilon = epsilon_in_units(block.exponent.numpy()[chosen], config)
+        epsilon = epsilon_in_units(block, config).numpy()[chosen]
     again = flat_advantages(block.values.numpy()[chosen, labels], design, epsilon)
     before = ours.numpy()[chosen, labels]
     return _mean_square(before - again) / 2, (_mean_square(before) + _mean_square(again)) / 2
-
-
-def epsilon_in_units(exponent: npt.NDArray[np.int32], config: MSGRPOConfig) -> Floats:
-    """(n,): epsilon in units of 2**exponent, (n, 1), at most 1e300."""
-    with np.errstate(over="ignore"):
-        return np.minimum(np.ldexp(config.epsilon, -exponent[:, 0]), 1e300)
 
 
 def _mean_square(numbers: Floats) -> float:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from verl_msgrpo.advantages import Comparison, compare, one_thread
-from verl_msgrpo.block_advantages import in_reward_units
+from verl_msgrpo.block_advantages import epsilon_in_units, in_reward_units
 from verl_msgrpo.blocks import Block
 from verl_msgrpo.config import MSGRPOConfig
-from verl_msgrpo.design_noise import Floats, design_errors, epsilon_in_units
+from verl_msgrpo.design_noise import Floats, design_errors
 from verl_msgrpo.designs import design_size
 from verl_msgrpo.scales import WeightedScales
 
@@ -121,7 +121,7 @@ def _within_group(block: Block, config: MSGRPOConfig) -> Floats:
     if config.normalize_by_std is False:
         return deviations
     variance = np.square(deviations).sum(axis=0) / (len(values) - 1)
-    return deviations / (np.sqrt(variance) + epsilon_in_units(block.exponent.numpy(), config))
+    return deviations / (np.sqrt(variance) + epsilon_in_units(block, config).numpy())
 
 
 def _subgroups(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from verl_msgrpo.scales import WeightedScales
-from verl_msgrpo.terms import log_binomials, log_weights, term_rows
+from verl_msgrpo.terms import log_binomials, log_weights, term_rows, weights_over_std
 
 CELLS_AT_ONCE = 2**16  # of the (groups, terms) intermediate: 512 KiB, stays in cache
 
@@ -63,8 +63,6 @@ def advantages_over_table(
 
 def _advantages(values: torch.Tensor, table: TermTable, epsilon: torch.Tensor) -> torch.Tensor:
     gaps = values[:, table.first] - values[:, table.second]
-    cells = gaps.square() @ table.products_by_pair
-    cells.clamp_(min=1e-300).sqrt_()  # squares of tiny gaps underflow
-    cells.addcmul_(epsilon[:, None], table.root)
-    torch.div(table.weight, cells, out=cells)
+    squares = gaps.square() @ table.products_by_pair
+    cells = weights_over_std(squares, table.weight, table.root, epsilon[:, None])
     return (gaps * (cells @ table.products)) @ table.signs

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from verl_msgrpo.scales import WeightedScales
-from verl_msgrpo.terms import Ints, log_binomials, log_weights, term_rows
+from verl_msgrpo.terms import Ints, log_binomials, log_weights, term_rows, weights_over_std
 
 CELLS_AT_ONCE = 2**17  # of the (groups, rows, columns) intermediate: 1 MiB each, stays in cache
 CELLS_WITHOUT_THOUGHT = 2**13  # so many are cheaper than many small products
@@ -135,13 +135,10 @@ def _advantages_of_halves(
         t_a, t_b = k_a.T.contiguous(), k_b.T.contiguous()
         within_a = ((square_aa @ t_a) * t_a).sum(dim=1) / 2
         within_b = ((square_bb @ t_b) * t_b).sum(dim=1) / 2
-        cells = (square_ba @ t_a).mT.contiguous() @ t_b
-        cells += within_a[:, :, None]
-        cells += within_b[:, None, :]
-        # Cells that are no term have weight 0 and may have no spread: 0 / tiny instead of 0 / 0.
-        cells.clamp_(min=1e-300).sqrt_()
-        cells.addcmul_(epsilon[:, None, None], tile.root)
-        torch.div(tile.weight, cells, out=cells)
+        squares = (square_ba @ t_a).mT.contiguous() @ t_b
+        squares += within_a[:, :, None]
+        squares += within_b[:, None, :]
+        cells = weights_over_std(squares, tile.weight, tile.root, epsilon[:, None, None])
         pull_ba += (cells @ k_b).mT.contiguous() @ k_a
         pull_aa += (t_a * cells.sum(dim=2)[:, None, :]) @ k_a
         pull_bb += (t_b * cells.sum(dim=1)[:, None, :]) @ k_b

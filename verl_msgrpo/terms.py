@@ -35,6 +35,19 @@ def term_rows(counts: Sequence[int], sizes: Ints, others: int = 0) -> Ints:
     return table
 
 
+def weights_over_std(
+    squares: torch.Tensor, weight: torch.Tensor, root: torch.Tensor, epsilon: torch.Tensor
+) -> torch.Tensor:
+    """weight / (sqrt(squares) + epsilon * root), broadcast, in the memory of `squares`.
+
+    Squares of tiny gaps underflow, and cells that are no term have weight 0 and may have no spread:
+    0 / tiny instead of 0 / 0.
+    """
+    squares.clamp_(min=1e-300).sqrt_()
+    squares.addcmul_(epsilon, root)
+    return torch.div(weight, squares, out=squares)
+
+
 def log_weights(group_size: int, scales: WeightedScales) -> Floats:
     """log(w_tau * G / tau^2 / C(G, tau)) for tau = 0 .. G; -inf where tau is no scale."""
     sizes = np.array([scale for scale, _ in scales])
