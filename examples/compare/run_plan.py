@@ -21,7 +21,7 @@ ATTEMPTS = 2
 LIMIT_S = 1800  # a run takes a few minutes; one that hangs must not hold up the others
 GRACE_S = 60
 PAUSE_POLL_S = 2
-BASE_LR = 2e-4  # the quickstart's ACTOR_LR
+BASE_LR = 2e-4
 HERE = Path(__file__).resolve().parent
 QUOTED_HERE = str(HERE).replace("'", r"\'")
 # The same for every run. No checkpoints, and of held-out questions only those that may search, at
@@ -143,6 +143,7 @@ def run_once(run: Run, steps: int, out: Path, results: Path, quickstart: Path) -
     environment = {
         **os.environ,
         "STEPS": str(steps),
+        "ACTOR_LR": str(BASE_LR),  # whatever the caller has set
         "SEED": str(run.seed),
         "ADV_ESTIMATOR": ALL_METHODS[run.method].estimator,
         "RUN_DIR": str(run_dir),

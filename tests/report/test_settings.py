@@ -8,7 +8,7 @@ import pytest
 from verl_msgrpo.report.printed_settings import read_printed_settings
 from verl_msgrpo.report.settings import read_settings
 from verl_msgrpo.report.settings_file import metrics_file, settings_file, write_settings
-from verl_msgrpo.report.without_secrets import HIDDEN
+from verl_msgrpo.report.without_secrets import HIDDEN, without_secrets
 
 CONFIG = {
     "actor_rollout_ref": {
@@ -163,3 +163,10 @@ def test_where_verl_writes(monkeypatch, tmp_path):
     logger.finish()
     environ = {"VERL_FILE_LOGGER_ROOT": str(tmp_path)}
     assert str(metrics_file("p", "e", environ)) == logger.filepath
+
+
+def test_secrets_in_the_query_of_a_url_are_hidden():
+    url = "http://10.0.0.5:8000/retrieve?topk=3&api_key=abc123&access_token=x.y#top"
+    assert without_secrets({"url": url}) == {
+        "url": "http://10.0.0.5:8000/retrieve?topk=3&api_key=(hidden)&access_token=(hidden)#top"
+    }

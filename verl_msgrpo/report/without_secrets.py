@@ -11,6 +11,7 @@ _SECRET = re.compile(
     re.I,
 )
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@
+_QUERY = re.compile(r"(?<=[?&])([^=&\s]{1,100})=([^&#\s]+)")
 
 
 def without_secrets(value: object, is_secret: bool = False) -> object:
@@ -35,4 +36,11 @@ def without_secrets(value: object, is_secret: bool = False) -> object:
         return value
     if is_secret:
         return HIDDEN
-    return _IN_URL.sub(HIDDEN, value) if isinstance(value, str) else value
+    return _without_secrets_of_urls(value) if isinstance(value, str) else value
+
+
+def _without_secrets_of_urls(text: str) -> str:
+    def hidden(found: re.Match[str]) -> str:
+        return f"{found[1]}={HIDDEN}" if _SECRET.search(found[1]) else found[0]
+
+    return _QUERY.sub(hidden, _IN_URL.sub(HIDDEN, text))
