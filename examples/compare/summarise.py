@@ -30,6 +30,8 @@ from results_file import read_results
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.report.intervals import Mean
 
+Rows = list[list[str]]  # the first is the heading
+
 HERE = Path(__file__).resolve().parent
 BEGIN, END = "<!-- written by summarise.py: -->", "<!-- end -->"
 
@@ -77,16 +79,22 @@ def summary(results: Results) -> str:
     """All tables as Markdown."""
     parts = [f"{len(results)} of {len(plan())} runs have ended."]
     for reward in REWARDS:
-        if any(run.reward == reward for run in results):
-            parts += [f"**{reward.capitalize()} rewards**", methods_table(results, reward)]
-            parts += [difference_table(results, reward)]
-    parts += ["**Heterogeneity of the rewards**", heterogeneity_table(results)]
-    parts += ["**Control: GRPO with its learning rate times the mean c**", control_table(results)]
-    parts += ["**Sensitivity to M and K**", sensitivity_table(results)]
+        parts += section(f"{reward.capitalize()} rewards", methods_table(results, reward))
+        parts += section("", difference_table(results, reward))
+    parts += section("Heterogeneity of the rewards", heterogeneity_table(results))
+    parts += section(
+        "Control: GRPO with its learning rate times the mean c", control_table(results)
+    )
+    parts += section("Sensitivity to M and K", sensitivity_table(results))
     return "\n\n".join(parts) + "\n"
 
 
-def methods_table(results: Results, reward: str) -> str:
+def section(title: str, rows: Rows) -> list[str]:
+    """A table under its title; nothing where it has no row but its heading."""
+    return [*([f"**{title}**"] if title else []), markdown(rows)] if len(rows) > 1 else []
+
+
+def methods_table(results: Results, reward: str) -> Rows:
     """Mean over seeds, and in parentheses the standard deviation over seeds."""
     rows = [["mean (sd over seeds)", "seeds", *(quantity.name for quantity in QUANTITIES)]]
     for name, method in METHODS.items():
@@ -94,19 +102,19 @@ def methods_table(results: Results, reward: str) -> str:
         if seeds := len(values[FINAL]):
             cells = [_with_sd(values[q], q.decimals) for q in QUANTITIES]
             rows.append([method.label, str(seeds), *cells])
-    return markdown(rows)
+    return rows
 
 
-def difference_table(results: Results, reward: str) -> str:
+def difference_table(results: Results, reward: str) -> Rows:
     """Paired differences from GRPO with their intervals."""
     rows = [["minus GRPO [95 % interval]", "pairs", *(q.name for q in QUANTITIES)]]
     for name, method in METHODS.items():
         if name != BASELINE:
             rows += _difference_row(results, method.label, reward, name, BASELINE)
-    return markdown(rows)
+    return rows
 
 
-def heterogeneity_table(results: Results) -> str:
+def heterogeneity_table(results: Results) -> Rows:
     """What the exact runs met and did, and how far they came, seed by seed."""
     rows = [
         [
@@ -122,20 +130,20 @@ def heterogeneity_table(results: Results) -> str:
             cells = [f"{mean_of(columns, name):.3f}" for name in (SCALE, CORRECTION, DISTINCT)]
             gains = [_gain(results, run.reward, str(run.seed), q) for q in (FINAL, MEAN)]
             rows.append([f"{run.reward}, seed {run.seed}", *cells, *gains])
-    return markdown(rows)
+    return rows
 
 
-def control_table(results: Results) -> str:
+def control_table(results: Results) -> Rows:
     """The control between GRPO and MS-GRPO, over the seeds that it has."""
     rows = [["", "pairs", *(quantity.name for quantity in QUANTITIES)]]
     for reward in REWARDS:
         for method, other in ((CONTROL, BASELINE), (EXACT, CONTROL)):
             label = f"{reward}: {ALL_METHODS[method].label} minus {ALL_METHODS[other].label}"
             rows += _difference_row(results, label, reward, method, other)
-    return markdown(rows)
+    return rows
 
 
-def sensitivity_table(results: Results) -> str:
+def sensitivity_table(results: Results) -> Rows:
     """Other M and K against the exact average, over the seeds that both have."""
     rows = [["minus MS-GRPO exact", "design noise", "pairs", *(q.name for q in QUANTITIES)]]
     for reward in REWARDS:
@@ -145,10 +153,10 @@ def sensitivity_table(results: Results) -> str:
             noise = [mean_of(columns, "ms_grpo/design_noise") for columns in own]
             for row in _difference_row(results, label, reward, name, EXACT):
                 rows.append([row[0], f"{sum(noise) / len(noise):.3f}", *row[1:]])
-    return markdown(rows)
+    return rows
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
+def markdown(rows: Rows) -> str:
     """A table with the first row as its heading."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 ########################### user-adjustable ###########################
 ADV_ESTIMATOR=${ADV_ESTIMATOR:-ms_grpo} # ms_grpo | grpo: everything else stays the same
-STEPS=${STEPS:-20}
+STEPS=${STEPS:-15}
 SEED=${SEED:-0}
 ROLLOUT_N=${ROLLOUT_N:-8}
 TRAIN_BATCH_SIZE=${TRAIN_BATCH_SIZE:-8}

@@ -15,11 +15,12 @@ from tests.e2e.runs import Quickstart, Run, read_jsonl
 pytestmark = pytest.mark.e2e
 
 GROUP_SIZE = 8
+STEPS = 15  # of the quickstart
 
 
 def test_every_step_with_a_signal_has_a_gradient(full_run: Run):
     steps = [entry["data"] for entry in full_run.metrics if "actor/grad_norm" in entry["data"]]
-    assert len(steps) == len(full_run.steps) == 20
+    assert len(steps) == len(full_run.steps) == STEPS
     with_signal = 0
     for data, step in zip(steps, full_run.steps, strict=True):
         # Late in the run all eight groups of a step may agree: then there is nothing to learn.
@@ -28,7 +29,7 @@ def test_every_step_with_a_signal_has_a_gradient(full_run: Run):
         assert math.isfinite(data["actor/grad_norm"])
         assert (data["actor/grad_norm"] > 0) == signal
         with_signal += signal
-    assert with_signal >= 15
+    assert with_signal >= 11
 
 
 def test_groups_are_the_rollouts_of_one_prompt(full_run: Run):
@@ -118,9 +119,9 @@ def test_the_policy_learns_to_search(full_run: Run):
     assert before < 0.5
     assert after >= 0.7
     assert max(memory_before, memory_after) < 0.3
-    assert re.search(r"^step +20 ", full_run.output, re.MULTILINE)
+    assert re.search(rf"^step +{STEPS} ", full_run.output, re.MULTILINE)
     assert list((full_run.folder / "run").glob("*.png"))
-    assert (full_run.folder / "run/checkpoints/global_step_20").is_dir()
+    assert (full_run.folder / f"run/checkpoints/global_step_{STEPS}").is_dir()
 
 
 def children_killed(pid: int) -> None:
