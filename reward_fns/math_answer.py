@@ -15,7 +15,7 @@ reward_kwargs (default):
     workers (2)           processes that check, per process that scores
     observation_tags      names of the tags around observations ([tool_response, information])
 
-Needs `pip install 'verl-msgrpo[rewards]'`. The rules in full: verl_msgrpo/rewards/math_answer.py.
+Needs `pip install '.[rewards]'` in a checkout. The rules: verl_msgrpo/rewards/math_answer.py.
 """
 
 from verl_msgrpo.rewards.math_answer import compute_score

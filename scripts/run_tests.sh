@@ -12,14 +12,17 @@ bash scripts/setup_cpu.sh "$VENV"
 bash scripts/setup_megatron.sh "$VENV"
 export PATH="$VENV/bin:$PATH"
 
-# The tests of `verl-msgrpo report` open its page in a browser; without one they are skipped.
-if ! command -v chromium chromium-browser google-chrome >/dev/null; then
-    echo "== browser"
+# Without a browser the tests of the report's page are skipped, without bubblewrap those of one sandbox.
+has_browser() { command -v chromium chromium-browser google-chrome >/dev/null; }
+missing=()
+has_browser || missing+=(chromium)
+command -v bwrap >/dev/null || missing+=(bubblewrap)
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "== system packages: ${missing[*]}"
     apt() { DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::http::Timeout=20 "$@"; }
-    { [ "$(id -u)" = 0 ] && apt update && apt install --yes --no-install-recommends chromium; } \
-        >/dev/null 2>&1 ||
-        timeout 300 playwright install --only-shell chromium >/dev/null 2>&1 ||
-        echo "no Chromium can be installed: its tests are skipped"
+    { [ "$(id -u)" = 0 ] && apt update && apt install --yes --no-install-recommends "${missing[@]}"; } \
+        >/dev/null 2>&1 || echo "apt-get cannot install them: their tests are skipped"
+    has_browser || timeout 300 playwright install --only-shell chromium >/dev/null 2>&1 || true
 fi
 
 echo "== style"

@@ -185,6 +185,12 @@ def test_rollout_registry():
     assert names == set(ROLLOUT_NAMES)
 
 
+def test_loggers():
+    from verl_msgrpo.preflight.names import LOGGERS
+
+    assert set(look_up("verl.utils.tracking:Tracking").supported_backend) == set(LOGGERS)
+
+
 def test_tool_format_registry():
     from verl_msgrpo.preflight.names import TOOL_FORMATS
 

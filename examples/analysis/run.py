@@ -1,9 +1,9 @@
 """Draws the figures of this folder and writes the numbers behind them.
 
     python examples/analysis/run.py               # about a minute on two idle cores
-    python examples/analysis/run.py --runs 2048   # narrower intervals: what README.md reports
+    python examples/analysis/run.py --runs 2048 --out examples/analysis   # what README.md reports
 
-Files appear next to this one, or in --out: PNGs, theory.json, bandits.csv and rates.csv.
+In the folder --out: PNGs, theory.json, bandits.csv and rates.csv.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from theory_numbers import theory_numbers
 
 from verl_msgrpo.analysis.comparison import Comparison, StudySettings, compare_methods
 from verl_msgrpo.analysis.summary import Row, summarise
+from verl_msgrpo.arguments import positive
 
 PROBLEMS = [
     (kind, level)
@@ -38,10 +39,12 @@ PROBLEMS = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=512, help="reported runs a method (512)")
+    parser.add_argument("--runs", type=positive, default=512, help="reported runs a method (512)")
     parser.add_argument("--seed", type=int, default=0, help="of all random numbers (0)")
-    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder")
+    parser.add_argument("--workers", type=positive, default=2, help="processes (2)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("outputs/analysis"), help="folder (outputs/analysis)"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
@@ -64,7 +67,7 @@ def main() -> int:
     rates = rate_rows(comparisons)
     write_csv(args.out / "rates.csv", rates)
     bandit_figures.draw(rows, rates, args.out)
-    print(f"everything: {time.monotonic() - start:.0f} s")
+    print(f"everything: {time.monotonic() - start:.0f} s, in {args.out}")
     for comparison in comparisons:
         for method in comparison.at_edge:
             print(f"{comparison.kind} {comparison.level}: best rate of {method} ends the grid")

@@ -54,7 +54,7 @@ if [ "$MODEL_KIND" = reasoning ]; then TEMPERATURE=0.6; else TEMPERATURE=0; fi
 VAL_TEMPERATURE=${VAL_TEMPERATURE:-$TEMPERATURE}
 VAL_TOP_P=${VAL_TOP_P:-1.0}
 SAVE_FREQ=${SAVE_FREQ:-50}
-LOGGER=${LOGGER:-[console]} # for example [console,wandb]
+LOGGER=${LOGGER:-[console,file]} # for example [console,file,wandb]; file: OUTPUT_DIR/metrics.jsonl
 EXPERIMENT_NAME=${EXPERIMENT_NAME:-$(basename "$MODEL_PATH")_${BACKEND}_${ADV_ESTIMATOR}_seed${SEED}}
 OUTPUT_DIR=${OUTPUT_DIR:-$PWD/outputs/code_livecodebench/$EXPERIMENT_NAME}
 DRY_RUN=${DRY_RUN:-0}
@@ -63,10 +63,10 @@ DRY_RUN=${DRY_RUN:-0}
 source "$REPO/examples/common/training.sh" # ENGINE, DATA, MODEL, ACTOR, ROLLOUT, REF, TRAINER
 
 DATA+=(
-    +reward.custom_reward_function.reward_kwargs.partial="$PARTIAL"
-    +reward.custom_reward_function.reward_kwargs.timeout_s="$TIMEOUT_S"
+    "$(reward_setting code_tests partial "$PARTIAL")"
+    "$(reward_setting code_tests timeout_s "$TIMEOUT_S")"
     # verl does not hand its own setting on to a custom reward function.
-    '+reward.custom_reward_function.reward_kwargs.sandbox_fusion_url=${reward.sandbox_fusion.url}'
+    "$(reward_setting code_tests sandbox_fusion_url '${reward.sandbox_fusion.url}')"
 )
 
 launch "${ENGINE[@]}" "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${REF[@]}" \

@@ -20,9 +20,12 @@ quoted() {
 if [ "$BACKEND" = fsdp ] && [ "$ACTOR_TP,$ACTOR_PP" != 1,1 ]; then
     fail "BACKEND=fsdp has no ACTOR_TP=$ACTOR_TP, ACTOR_PP=$ACTOR_PP: leave both at 1"
 fi
+[[ $DRY_RUN =~ ^[01]$ ]] || fail "DRY_RUN=$DRY_RUN: 0 or 1"
 for name in MAX_PROMPT_LENGTH MAX_RESPONSE_LENGTH; do
     [[ ${!name} =~ ^[1-9][0-9]{0,8}$ ]] || fail "$name=${!name} is not a whole number above 0"
 done
+
+METRICS=${VERL_FILE_LOGGER_PATH:-$OUTPUT_DIR/metrics.jsonl} # of the logger "file"
 
 ########################### parameter arrays ###########################
 DATA=(
@@ -127,7 +130,24 @@ TRAINER=(
     trainer.max_actor_ckpt_to_keep=2
     trainer.default_local_dir="$(quoted "$OUTPUT_DIR/checkpoints")"
     trainer.validation_data_dir="$(quoted "$OUTPUT_DIR/validation")"
+    +ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH="$(quoted "$METRICS")"
 )
+
+# An override for a setting of the task's reward: reward_setting TASK NAME VALUE. The reward for mixed
+# data takes it under the task's name.
+reward_setting() {
+    local kwargs=reward.custom_reward_function.reward_kwargs
+    [ "$(basename "$REWARD_FN")" != dispatch.py ] || kwargs=$kwargs.$1
+    printf '+%s.%s=%s' "$kwargs" "$2" "$3"
+}
+
+# verl begins the file anew when it resumes: what is there becomes metrics.1.jsonl, .2, ...
+keep_metrics() {
+    local number=1
+    [ -s "$METRICS" ] || return 0
+    while [ -e "${METRICS%.jsonl}.$number.jsonl" ]; do number=$((number + 1)); done
+    mv "$METRICS" "${METRICS%.jsonl}.$number.jsonl"
+}
 
 ########################### launch ###########################
 # Checks the overrides and starts verl with them; DRY_RUN=1 prints and checks only.
@@ -139,5 +159,7 @@ launch() {
         exec "${check[@]}" >&2
     fi
     "${check[@]}" || fail "not started, see above (DRY_RUN=1 prints the command)"
+    mkdir -p "$OUTPUT_DIR"
+    keep_metrics
     exec "${command[@]}"
 }

@@ -53,7 +53,7 @@ if [ "$MODEL_KIND" = reasoning ]; then TEMPERATURE=0.6; else TEMPERATURE=0; fi
 VAL_TEMPERATURE=${VAL_TEMPERATURE:-$TEMPERATURE}
 VAL_TOP_P=${VAL_TOP_P:-1.0}
 SAVE_FREQ=${SAVE_FREQ:-50}
-LOGGER=${LOGGER:-[console]} # for example [console,wandb]
+LOGGER=${LOGGER:-[console,file]} # for example [console,file,wandb]; file: OUTPUT_DIR/metrics.jsonl
 EXPERIMENT_NAME=${EXPERIMENT_NAME:-$(basename "$MODEL_PATH")_${BACKEND}_${ADV_ESTIMATOR}_seed${SEED}}
 OUTPUT_DIR=${OUTPUT_DIR:-$PWD/outputs/logic_riddlesense/$EXPERIMENT_NAME}
 DRY_RUN=${DRY_RUN:-0}
@@ -61,7 +61,7 @@ DRY_RUN=${DRY_RUN:-0}
 
 source "$REPO/examples/common/training.sh" # ENGINE, DATA, MODEL, ACTOR, ROLLOUT, REF, TRAINER
 
-DATA+=(+reward.custom_reward_function.reward_kwargs.format_bonus="$FORMAT_BONUS")
+DATA+=("$(reward_setting multiple_choice format_bonus "$FORMAT_BONUS")")
 
 launch "${ENGINE[@]}" "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${REF[@]}" \
     "${TRAINER[@]}" "$@"

@@ -52,7 +52,7 @@ VAL_N=${VAL_N:-16} # samples of each: mean@16
 VAL_TEMPERATURE=${VAL_TEMPERATURE:-0.6}
 VAL_TOP_P=${VAL_TOP_P:-0.95}
 SAVE_FREQ=${SAVE_FREQ:-50}
-LOGGER=${LOGGER:-[console]} # for example [console,wandb]
+LOGGER=${LOGGER:-[console,file]} # for example [console,file,wandb]; file: OUTPUT_DIR/metrics.jsonl
 EXPERIMENT_NAME=${EXPERIMENT_NAME:-$(basename "$MODEL_PATH")_${BACKEND}_${ADV_ESTIMATOR}_seed${SEED}}
 OUTPUT_DIR=${OUTPUT_DIR:-$PWD/outputs/math_aime24/$EXPERIMENT_NAME}
 DRY_RUN=${DRY_RUN:-0}
@@ -60,7 +60,7 @@ DRY_RUN=${DRY_RUN:-0}
 
 source "$REPO/examples/common/training.sh" # ENGINE, DATA, MODEL, ACTOR, ROLLOUT, REF, TRAINER
 
-DATA+=(+reward.custom_reward_function.reward_kwargs.format_bonus="$FORMAT_BONUS")
+DATA+=("$(reward_setting math_answer format_bonus "$FORMAT_BONUS")")
 
 launch "${ENGINE[@]}" "${DATA[@]}" "${MODEL[@]}" "${ACTOR[@]}" "${ROLLOUT[@]}" "${REF[@]}" \
     "${TRAINER[@]}" "$@"

@@ -57,7 +57,7 @@ if [ "$MODEL_KIND" = reasoning ]; then TEMPERATURE=0.6; else TEMPERATURE=0; fi
 VAL_TEMPERATURE=${VAL_TEMPERATURE:-$TEMPERATURE}
 VAL_TOP_P=${VAL_TOP_P:-1.0}
 SAVE_FREQ=${SAVE_FREQ:-50}
-LOGGER=${LOGGER:-[console]} # for example [console,wandb]
+LOGGER=${LOGGER:-[console,file]} # for example [console,file,wandb]; file: OUTPUT_DIR/metrics.jsonl
 EXPERIMENT_NAME=${EXPERIMENT_NAME:-$(basename "$MODEL_PATH")_${BACKEND}_${ADV_ESTIMATOR}_seed${SEED}}
 OUTPUT_DIR=${OUTPUT_DIR:-$PWD/outputs/search_hotpotqa/$EXPERIMENT_NAME}
 DRY_RUN=${DRY_RUN:-0}
@@ -65,7 +65,7 @@ DRY_RUN=${DRY_RUN:-0}
 
 source "$REPO/examples/common/training.sh" # ENGINE, DATA, MODEL, ACTOR, ROLLOUT, REF, TRAINER
 
-DATA+=(+reward.custom_reward_function.reward_kwargs.metric="$REWARD_METRIC")
+DATA+=("$(reward_setting search_qa metric "$REWARD_METRIC")")
 ROLLOUT+=(
     # A row's agent_name wins; without this a row that has none would never search.
     actor_rollout_ref.rollout.agent.default_agent_loop="$AGENT"

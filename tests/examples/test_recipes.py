@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from tests.preflight.recipes import (
     PRESETS,
     RECIPES,
+    ROOT,
     START,
     launch,
     overrides_of,
@@ -260,11 +261,22 @@ def test_every_knob_is_checked(knob, bad, message, data, tmp_path):
     assert message in " ".join(problem.message for problem in problems)
 
 
-def test_the_time_of_programs_is_checked(data, tmp_path):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [("long", "reward_kwargs.timeout_s is 'long'"), ("0", "timeout_s=0: a number of at least 0.1")],
+)
+def test_the_time_of_programs_is_checked(bad, message, data, tmp_path):
     folders = {"DATA_DIR": data / "code_livecodebench", "OUTPUT_DIR": tmp_path / "out"}
-    config = composed(overrides_of("code_livecodebench", tmp_path, TIMEOUT_S="long", **folders))
+    config = composed(overrides_of("code_livecodebench", tmp_path, TIMEOUT_S=bad, **folders))
     (problem,) = check_config(config).errors
-    assert "reward_kwargs.timeout_s is 'long'" in problem.message
+    assert message in problem.message
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_reward_for_mixed_data_gets_its_settings(recipe, data, server, tmp_path):
+    knobs = knobs_for(recipe, PRESETS[0], data, server, tmp_path)
+    overrides = overrides_of(recipe, tmp_path, REWARD_FN=ROOT / "reward_fns/dispatch.py", **knobs)
+    assert check_config(composed(overrides), H100).problems == []
 
 
 @pytest.mark.parametrize(
@@ -272,11 +284,12 @@ def test_the_time_of_programs_is_checked(data, tmp_path):
     [
         ({"BACKEND": "fsdp2"}, "BACKEND=fsdp2: megatron or fsdp"),
         ({"BACKEND": "fsdp", "ACTOR_TP": 2}, "BACKEND=fsdp has no ACTOR_TP=2"),
+        ({"DRY_RUN": "true"}, "DRY_RUN=true: 0 or 1"),
         ({"MAX_RESPONSE_LENGTH": "a[$(id >&2)]"}, "is not a whole number above 0"),
     ],
 )
 def test_knobs_that_bash_reads(knobs, message, tmp_path):
-    done = launch("medicine_medqa", path=stand_in(tmp_path), DRY_RUN=1, **knobs)
+    done = launch("medicine_medqa", path=stand_in(tmp_path), **{"DRY_RUN": 1, **knobs})
     assert done.returncode == 2
     assert done.stdout == ""
     assert message in done.stderr
@@ -288,13 +301,35 @@ def test_knobs_that_bash_reads(knobs, message, tmp_path):
 
 def test_starts_what_the_dry_run_shows(tmp_path):
     started, shown = (
-        launch("code_livecodebench", "a=b c", path=stand_in(tmp_path), **knobs)
+        launch(
+            "code_livecodebench",
+            "a=b c",
+            path=stand_in(tmp_path),
+            OUTPUT_DIR=tmp_path / "out",
+            **knobs,
+        )
         for knobs in ({}, {"DRY_RUN": 1})
     )
     assert started.returncode == shown.returncode == 0
     assert shown.stdout.splitlines()[:3] == START
     assert started.stdout.splitlines()[1:] == shown.stdout.splitlines()[1:]
     assert started.stdout.splitlines()[-1] == "a=b c"
+
+
+def test_metrics_of_a_run_that_is_resumed_are_kept(tmp_path):
+    folder = tmp_path / "it's out"
+    for count in (0, 1, 2):
+        done = launch("math_aime24", path=stand_in(tmp_path), OUTPUT_DIR=folder)
+        assert done.returncode == 0, done.stderr
+        metrics = folder / "metrics.jsonl"
+        assert not metrics.exists()
+        assert len(list(folder.glob("metrics.*.jsonl"))) == count
+        metrics.write_text(f"{count}\n")
+    assert [(folder / f"metrics.{n}.jsonl").read_text() for n in (1, 2)] == ["0\n", "1\n"]
+    config = composed(overrides_of("math_aime24", tmp_path, OUTPUT_DIR=folder))
+    path = config.ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH
+    assert path == str(metrics)
+    assert "file" in config.trainer.logger
 
 
 def test_nothing_starts_after_an_error(tmp_path):

@@ -14,6 +14,9 @@ from verl_msgrpo.preflight.capacity import CARDS, Card
 
 pytest.importorskip("verl")
 
+from verl_msgrpo.rewards import search_qa
+from verl_msgrpo.rewards.outcome import Alarm
+
 A = "actor_rollout_ref"
 ACTOR, ROLLOUT, REF = f"{A}.actor", f"{A}.rollout", f"{A}.ref"
 MEG = f"{ACTOR}.megatron"
@@ -70,6 +73,8 @@ FAULTS = {
     "rollout": ("megatron", [f"{ROLLOUT}.name=vlm"], "names", "'vlm'", f"{ROLLOUT}.name=vllm"),
     "trainer mode": ("megatron", ["trainer.v1.trainer_mode=synch"],
                      "names", "'synch'", "trainer.v1.trainer_mode=sync"),
+    "logger": ("megatron", ["trainer.logger=[console,wandbb]"],
+               "names", "trainer.logger is 'wandbb'", "trainer.logger=wandb"),
     "agent": ("megatron", [f"{ROLLOUT}.agent.default_agent_loop=search_tools_agent"],
               "names", "search_tools_agent",
               f"{ROLLOUT}.agent.default_agent_loop=search_tool_agent"),
@@ -288,6 +293,24 @@ def test_short_epochs_warn(launches):
     assert found.fix == "trainer.total_epochs=300"
 
 
+def test_without_a_reference_model_its_section_is_not_looked_at(launches):
+    """FSDP2, static micro-batches: verl reads those of the reference only where there is one."""
+    alone = [line for line in STATIC if not line.startswith(REF)]
+    missing = f"{REF}.log_prob_micro_batch_size_per_gpu=null"
+    dynamic = f"{REF}.log_prob_use_dynamic_bsz=False"
+    with_kl = launches["fsdp"].check(*alone, dynamic, missing)
+    assert any("micro_batch_size" in problem.message for problem in with_kl.errors)
+    without = launches["fsdp"].check(*alone, dynamic, missing, f"{ACTOR}.use_kl_loss=False")
+    assert without.errors == []
+
+
+def test_names_are_checked_beside_numbers_that_are_none(launches):
+    report = launches["megatron"].check("trainer.n_gpus_per_node=0", "trainer.logger=[consol]")
+    assert {problem.check for problem in report.errors} == {"numbers", "names"}
+    (note,) = report.notes
+    assert "the estimator's settings" in note
+
+
 # --- Reward ---------------------------------------------------------------------------------------
 
 
@@ -327,6 +350,43 @@ def test_a_reward_that_hangs_is_a_warning(launches, tmp_path, monkeypatch):
     )
     (found,) = report.problems
     assert (found.check, found.severity) == ("reward", "warning")
+
+
+@pytest.mark.parametrize("setting", ["max_answers=0", "format_bonus=2", "format_bonus=-1"])
+def test_settings_that_score_every_response_alike(launches, setting, monkeypatch):
+    monkeypatch.setattr(search_qa, "_ALARM", Alarm("search_qa"))  # it warns once
+    key = f"reward.custom_reward_function.reward_kwargs.{setting.partition('=')[0]}"
+    (found,) = launches["megatron"].check(f"+{key}={setting.partition('=')[2]}").errors
+    assert found.check == "reward"
+    assert f"{setting}: a " in found.message
+    assert found.fix == f"~{key}, or a value that it allows"
+
+
+def test_a_trial_that_times_out_is_an_error(launches, tmp_path):
+    path = tmp_path / "reward.py"
+    path.write_text("def compute_score(solution_str, **kw): return {'score': 0.0, 'timeout': 1.0}")
+    report = launches["megatron"].check(
+        f"reward.custom_reward_function.path={path}",
+        "~reward.custom_reward_function.reward_kwargs",
+    )
+    (found,) = report.errors
+    assert "it cannot score the first row: timeout = 1.0" in found.message
+
+
+def test_settings_of_dispatch_stand_under_a_task(launches):
+    kwargs = "reward.custom_reward_function.reward_kwargs"
+    (found,) = (
+        launches["megatron"]
+        .check(
+            "reward.custom_reward_function.path=pkg://verl_msgrpo.rewards.dispatch",
+            f"~{kwargs}",
+            f"+{kwargs}.format_bonus=0.1",
+        )
+        .errors
+    )
+    assert "reward_kwargs.format_bonus is no setting" in found.message
+    tasks = "math_answer | multiple_choice | code_tests | search_qa"
+    assert found.fix == f"+{kwargs}.<{tasks}>.format_bonus=0.1"
 
 
 # --- Services, disk, memory -----------------------------------------------------------------------

@@ -18,6 +18,16 @@ def test_series_by_name_in_order_of_steps(tmp_path):
     assert read(folder / "metrics.jsonl").metrics == run.metrics
 
 
+def test_a_resumed_run_is_one(tmp_path):
+    """Steps that were done again after the checkpoint are those of the later part."""
+    folder = write_run(tmp_path / "a", {5: {"x": 50}, 6: {"x": 60}})
+    for number, steps in ((2, {3: 3, 4: 4, 5: 5}), (10, {4: 40}), (1, {1: 1, 2: 2, 3: 0})):
+        part = write_run(tmp_path / str(number), {step: {"x": x} for step, x in steps.items()})
+        (part / "metrics.jsonl").rename(folder / f"metrics.{number}.jsonl")
+    (folder / "metrics.old.jsonl").write_text('{"step": 9, "data": {"x": 9}}\n')
+    assert read(folder).metrics == {"x": {1: 1, 2: 2, 3: 3, 4: 40, 5: 50, 6: 60}}
+
+
 def test_lines_that_are_cut_or_foreign_are_counted(tmp_path):
     folder = write_run(tmp_path / "a", {1: {"x": 1.0}})
     bad = [

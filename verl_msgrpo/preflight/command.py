@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rejects, and what it lets through until a worker fails. Exit code: 0 no errors, 1 errors."
     )
     card = parser.add_mutually_exclusive_group()
-    card.add_argument("--gpu", choices=CARDS, help="compare the memory with this card")
+    card.add_argument(
+        "--gpu", type=str.lower, choices=CARDS, help="compare the memory with this card"
+    )
     card.add_argument(
         "--gpu-memory-gib", type=float, metavar="N", help="compare it with a card of N GiB"
     )

@@ -107,7 +107,7 @@ def _agents(run: Run, file: DataFile) -> Iterator[Problem]:
     key = f"{ROLLOUT}.agent.default_agent_loop"
     default = text(run.config, key) or TOOLLESS_AGENT
     named = file.agents if file.agents is not None else [default]
-    known = known_agents(run)
+    known = known_agents(run.config)
     for name in named:
         if known is not None and name not in known and file.agents is not None:
             yield unknown(CHECK, f"{file.path}: agent_name", name, list(known))

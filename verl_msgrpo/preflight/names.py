@@ -3,11 +3,11 @@
 import difflib
 from collections.abc import Iterable, Iterator
 
-from omegaconf import ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from verl_msgrpo.preflight.problems import Problem
-from verl_msgrpo.preflight.run import ROLLOUT, Run
-from verl_msgrpo.preflight.settings import local_path, text, value
+from verl_msgrpo.preflight.run import ROLLOUT
+from verl_msgrpo.preflight.settings import local_path, text, texts, value
 
 CHECK = "names"
 # Registries of verl 0.9.1 whose import costs seconds; tests/test_verl_assumptions.py compares them.
@@ -24,27 +24,42 @@ TOOL_FORMATS = (
     "deepseek_v4",
     "gemma4",
 )
+LOGGERS = (
+    "console",
+    "file",
+    "wandb",
+    "tensorboard",
+    "mlflow",
+    "swanlab",
+    "vemlp_wandb",
+    "clearml",
+    "trackio",
+    "rl_insight",
+)
 VERL_AGENTS = ("single_turn_agent", "tool_agent")
 OUR_AGENTS = ("search_tool_agent", "search_r1_agent")
 
 
-def check_names(run: Run) -> Iterator[Problem]:
-    """Rollout engine, trainer mode, agent loop and format of tool calls."""
-    yield from _one_of(f"{ROLLOUT}.name", text(run.config, f"{ROLLOUT}.name"), ROLLOUT_NAMES)
+def check_names(config: DictConfig) -> Iterator[Problem]:
+    """Rollout engine, trainer mode, loggers, agent loop and format of tool calls."""
+    yield from _one_of(f"{ROLLOUT}.name", text(config, f"{ROLLOUT}.name"), ROLLOUT_NAMES)
     key = "trainer.v1.trainer_mode"
-    yield from _one_of(key, text(run.config, key), TRAINER_MODES)
-    agents = known_agents(run)
+    yield from _one_of(key, text(config, key), TRAINER_MODES)
+    for logger in texts(config, "trainer.logger"):
+        if logger not in (*LOGGERS, "tracking"):  # the latter is what wandb was called
+            yield unknown(CHECK, "trainer.logger", logger, list(LOGGERS))
+    agents = known_agents(config)
     key = f"{ROLLOUT}.agent.default_agent_loop"
     if agents is not None:
-        yield from _one_of(key, text(run.config, key), agents)
-    if value(run.config, f"{ROLLOUT}.multi_turn.enable") is True:
+        yield from _one_of(key, text(config, key), agents)
+    if value(config, f"{ROLLOUT}.multi_turn.enable") is True:
         key = f"{ROLLOUT}.multi_turn.format"
-        yield from _one_of(key, text(run.config, key), TOOL_FORMATS)
+        yield from _one_of(key, text(config, key), TOOL_FORMATS)
 
 
-def known_agents(run: Run) -> tuple[str, ...] | None:
+def known_agents(config: DictConfig) -> tuple[str, ...] | None:
     """Names of agent loops; None where a file of the user's names more and cannot be read."""
-    path = text(run.config, f"{ROLLOUT}.agent.agent_loop_config_path")
+    path = text(config, f"{ROLLOUT}.agent.agent_loop_config_path")
     if path is None:
         return VERL_AGENTS + OUR_AGENTS
     try:

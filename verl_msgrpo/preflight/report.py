@@ -33,7 +33,6 @@ RUN_CHECKS: Sequence[Callable[[Run], Iterator[Problem]]] = (
     check_parallelism,
     check_batches,
     check_lengths,
-    check_names,
     check_estimator,
     check_megatron_options,
     check_disk,
@@ -82,6 +81,7 @@ def check_config(config: DictConfig, card: Card | None = None) -> Report:
     services: Future[list[Problem]] = pool.submit(lambda: list(check_services(config)))
     numbers = list(check_numbers(config))
     problems += numbers
+    problems += check_names(config)
     problems += check_files(config)
     files, unreadable = read_data(config)
     problems += unreadable
@@ -92,7 +92,10 @@ def check_config(config: DictConfig, card: Card | None = None) -> Report:
     run = None if numbers else Run(config, model_facts(text(config, f"{A}.model.path") or ""))
     memory = None
     if run is None:
-        notes.append("layout, batches, lengths and memory are checked once the numbers are right")
+        notes.append(
+            "layout, batches, lengths, the estimator's settings, rows, memory and disk are checked "
+            "once the numbers are right"
+        )
     else:
         for check in RUN_CHECKS:
             problems += check(run)

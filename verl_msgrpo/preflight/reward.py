@@ -4,7 +4,7 @@ import inspect
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from omegaconf import DictConfig
@@ -93,11 +93,19 @@ def _settings(function: Callable[..., object], kwargs: Mapping[str, object]) -> 
             continue
         if open_ended and not own:
             continue
-        nearest = get_close_matches(str(name), own, n=1, cutoff=0.3)
-        fix = f"+{SECTION}.reward_kwargs.{nearest[0]}={setting}" if nearest else f"remove {name}"
+        fix = _renamed(name, setting, own, _is_dispatch(function))
         known = ", ".join(own) or "none"
         message = f"reward_kwargs.{name} is no setting of the function; it has {known}"
         yield Problem(CHECK, message, fix, severity)
+
+
+def _renamed(name: str, setting: object, own: Sequence[str], is_dispatch: bool) -> str:
+    """An override for what was probably meant."""
+    if is_dispatch:  # it takes each task's settings under the task's name
+        tasks = " | ".join(task for task in own if task != "tasks")
+        return f"+{SECTION}.reward_kwargs.<{tasks}>.{name}={setting}"
+    nearest = get_close_matches(name, own, n=1, cutoff=0.3)
+    return f"+{SECTION}.reward_kwargs.{nearest[0]}={setting}" if nearest else f"remove {name}"
 
 
 def _is_like(setting: object, default: object) -> bool:
@@ -111,6 +119,10 @@ def _is_like(setting: object, default: object) -> bool:
 
 def _is_ours(function: Callable[..., object]) -> bool:
     return (getattr(function, "__module__", "") or "").startswith("verl_msgrpo.")
+
+
+def _is_dispatch(function: Callable[..., object]) -> bool:
+    return getattr(function, "__module__", None) == "verl_msgrpo.rewards.dispatch"
 
 
 def _trial(
@@ -146,8 +158,9 @@ def _trial(
         message = f"on the first row it raises {type(error).__name__}: {one_line(error)}"
         yield Problem(CHECK, message, path)
     elif isinstance(result, Mapping):
-        if result.get("error"):
-            reason = one_line(said.last or f"error = {result['error']}")
+        failed = next((key for key in ("error", "timeout") if result.get(key)), None)
+        if failed:
+            reason = one_line(said.last or f"{failed} = {result[failed]}")
             message = f"it cannot score the first row: {reason}"
             yield Problem(CHECK, message, _setting_named(reason, kwargs) or path)
         elif "score" not in result:

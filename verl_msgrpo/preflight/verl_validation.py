@@ -45,8 +45,9 @@ def check_verl(config: DictConfig) -> Iterator[Problem]:
         validate,
         lambda: omega_conf_to_dataclass(config.actor_rollout_ref.actor),
         lambda: omega_conf_to_dataclass(config.actor_rollout_ref.rollout),
-        lambda: omega_conf_to_dataclass(_as_reference(config)),
     ]
+    if need_reference_policy(config):
+        steps.append(lambda: omega_conf_to_dataclass(_as_reference(config)))
     seen = set()
     for step in steps:
         message = _failure(step)

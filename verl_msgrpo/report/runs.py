@@ -1,6 +1,8 @@
 """A run: verl's metrics by step, and where its settings and dumps stand."""
 
 import dataclasses
+import glob
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +41,8 @@ def read_run(path: Path, wanted: Callable[[str], bool]) -> Run:
     """Reads the wanted metrics of a run.
 
     Args:
-        path: a folder with `metrics.jsonl`, or the file of verl's file logger.
+        path: a folder with `metrics.jsonl`, or the file of verl's file logger. Of a run that was
+            resumed, `metrics.1.jsonl`, `metrics.2.jsonl`, ... beside it are its earlier parts.
         wanted: says of a metric's name whether to keep it.
 
     Raises:
@@ -49,7 +52,8 @@ def read_run(path: Path, wanted: Callable[[str], bool]) -> Run:
     values: dict[str, Series] = {}
     unread = 0
     last_step = -1
-    for row in whole_lines(metrics_file):
+    files = [*_earlier_parts(metrics_file), metrics_file]
+    for row in itertools.chain.from_iterable(map(whole_lines, files)):
         step, data = (row.get("step"), row.get("data")) if row else (None, None)
         if type(step) is not int or step < 0 or not isinstance(data, dict):
             unread += 1
@@ -82,6 +86,16 @@ def find_metrics(path: Path) -> Path:
         hint = f"; is it {path / others[0]}?" if others else ""
         raise UserError(f"{path}: no {METRICS} in it (trainer.logger='[console,file]'){hint}")
     return path / METRICS
+
+
+def _earlier_parts(metrics_file: Path) -> list[Path]:
+    """What the recipes moved away before verl began the file anew, in order."""
+    parts: dict[int, Path] = {}
+    for path in metrics_file.parent.glob(f"{glob.escape(metrics_file.stem)}.*.jsonl"):
+        number = path.name.removeprefix(f"{metrics_file.stem}.").removesuffix(".jsonl")
+        if number.isascii() and number.isdecimal():
+            parts[int(number)] = path
+    return [parts[number] for number in sorted(parts)]
 
 
 def _name(metrics_file: Path) -> str:

@@ -33,8 +33,11 @@ from verl_msgrpo.rewards.code_prelude import prelude
 from verl_msgrpo.rewards.code_runner import MEMORY_MB, End, Program
 from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS, final_turn, is_cut_off
 from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
+from verl_msgrpo.rewards.settings import at_least
 
 WORKERS = min(4, os.cpu_count() or 1)
+SHORTEST_S = 0.1
+SMALLEST_MB = 16  # with less Python does not start
 _KEYS = ("passed",)
 _ALARM = Alarm("code_tests")
 
@@ -79,6 +82,9 @@ def compute_score(
     """
 
     def score() -> Outcome:
+        at_least(SHORTEST_S, timeout_s=timeout_s)
+        at_least(SMALLEST_MB, memory_limit_mb=memory_limit_mb)
+        at_least(1, workers=workers)
         text = final_turn(solution_str, observation_tags)
         blocks = python_blocks(text)
         source = blocks.last or ""

@@ -21,11 +21,13 @@ from verl_msgrpo.rewards.math_pool import WORKERS, Verdict, shared_pool
 from verl_msgrpo.rewards.math_text import plain_integer, stated_answer
 from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS, final_turn, is_cut_off
 from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
+from verl_msgrpo.rewards.settings import at_least
 
 if find_spec("math_verify") is None:
     raise ImportError("math_answer needs math-verify: pip install 'verl-msgrpo[rewards]'")
 
 MAX_ANSWER_CHARS = 2000
+SHORTEST_S = 0.01
 _ALARM = Alarm("math_answer")
 
 
@@ -61,6 +63,8 @@ def compute_score(
     """
 
     def score() -> Outcome:
+        at_least(SHORTEST_S, timeout_s=timeout_s)
+        at_least(1, workers=workers)
         golds = [_unboxed(gold) for gold in accepted_answers(ground_truth)]
         text = final_turn(solution_str, observation_tags)
         found = boxes(text)

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from verl_msgrpo.rewards.settings import check_format_bonus
+
 MAX_PRED_CHARS = 10_000
 Reward = dict[str, float | str]
 
@@ -64,11 +66,14 @@ def score_safely(
 ) -> Reward:
     """The reward dict of `score()`; all zeros and `error` = 1 where it raises.
 
+    So they are where `format_bonus` is no share.
+
     `score` = (1 - format_bonus) * value + format_bonus * format_ok, between 0 and 1. The keys are
     always `score`, `acc`, those in `keys`, `format_ok`, `truncated`, `timeout`, `error`, `pred`.
     """
     failure = ""
     try:
+        check_format_bonus(format_bonus)
         outcome = score()
         total = (1 - format_bonus) * outcome.value + format_bonus * outcome.format_ok
         total = min(max(float(total), 0.0), 1.0)

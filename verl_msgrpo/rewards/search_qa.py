@@ -17,6 +17,7 @@ from verl_msgrpo.rewards.extract import last_answer_tag
 from verl_msgrpo.rewards.ground_truth import accepted_answers
 from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS, final_turn, is_cut_off
 from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
+from verl_msgrpo.rewards.settings import at_least
 
 _KEYS = ("em", "f1", "sub_em")
 _ALARM = Alarm("search_qa")
@@ -55,6 +56,7 @@ def compute_score(
     def score() -> Outcome:
         if metric not in _KEYS:
             raise ValueError(f"metric={metric!r} is none of {', '.join(_KEYS)}")
+        at_least(1, max_answers=max_answers)
         golds = [_normalize_gold(gold) for gold in accepted_answers(ground_truth)]
         text = final_turn(solution_str, observation_tags)
         truncated = is_cut_off(text, extra_info)

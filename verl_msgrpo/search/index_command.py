@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from verl_msgrpo.arguments import positive
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.serve_command import positive
 from verl_msgrpo.search.server.corpus import read_passages
 from verl_msgrpo.search.server.index_dir import LANGUAGES, Settings, building, write_manifest
 from verl_msgrpo.search.server.passages import PassageStore, write_passages

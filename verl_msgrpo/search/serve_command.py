@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_msgrpo.arguments import positive
 from verl_msgrpo.errors import UserError
 
 if TYPE_CHECKING:
@@ -280,14 +281,6 @@ def _allow_many_connections() -> None:
     if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
         wanted = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
-def positive(text: str) -> int:
-    """Reads a whole number of at least 1; for argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
 
 
 def _seconds(text: str) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from verl_msgrpo.arguments import positive
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.tasks import sources
 from verl_msgrpo.tasks.fields import FieldError, NotOfTask, note
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--train", nargs="+", metavar="SOURCE", help="(default: see below)")
     parser.add_argument("--validation", nargs="+", metavar="SOURCE", help="(default: see below)")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="rows a file, at most")
+    parser.add_argument("--limit", type=positive, metavar="N", help="rows a file, at most")
     parser.add_argument(
         "--seed", type=int, help="with --limit: a random sample instead of the first rows"
     )
@@ -261,13 +262,6 @@ def _defaults(task: Task) -> str:
         f"  {task.name}\n    --train {' '.join(task.train)}\n"
         f"    --validation {' '.join(task.validation)}"
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return number
 
 
 def _date(text: str) -> str:
