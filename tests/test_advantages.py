@@ -405,8 +405,9 @@ def test_auto_never_mixes(caplog):
         assert not torch.equal(result, ms_grpo_advantages(small[None], diverse))
     logged = [record.getMessage() for record in caplog.records]
     assert len(logged) == 2
-    assert "diverse" in logged[0]
-    assert "all" in logged[1]
+    assert 'takes "diverse"' in logged[0]
+    assert 'takes "all"' in logged[1]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -442,6 +443,19 @@ def test_diverse_is_the_same_in_every_process():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert json.loads(there) == here.tolist()
+
+
+def test_a_process_that_configures_no_logging_says_that_auto_is_not_exact():
+    code = (
+        "import torch; from verl_msgrpo import ms_grpo_advantages as a; "
+        "a(torch.arange(16.0)[None]); print('exact', flush=True); "
+        "a(torch.arange(24.0)[None]); a(torch.arange(25.0)[None])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "exact\n"
+    (line,) = done.stderr.splitlines()
+    assert 'takes "diverse"' in line
+    assert "ms_grpo.max_terms" in line
 
 
 def test_chunks_do_not_change_the_result(monkeypatch):

@@ -2,6 +2,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 
 from verl_msgrpo import MSGRPOConfig
 
@@ -34,6 +35,10 @@ def test_errors_of_values_that_cannot_be_shown_are_one_line(got):
         ({"scales": [2, 1]}, ">= 2"),
         ({"scales": []}, "list"),
         ({"scales": 4}, "list"),
+        ({"scales": np.array(4)}, "list"),
+        ({"num_scales": np.array([1, 2])}, ">= 1"),
+        ({"num_scales": torch.tensor(2.5)}, ">= 1"),
+        ({"subgroups": np.array(["all", "auto"])}, "all, diverse, auto"),
         ({"scales": [2.5]}, "integer"),
         ({"scales": [True, 2]}, "integer"),
         ({"num_scales": 0}, ">= 1"),
@@ -74,6 +79,14 @@ def test_unknown_names_are_refused_with_those_that_are_allowed():
         MSGRPOConfig.from_mapping({"num_scale": 4})
     with pytest.raises(ValueError, match="mapping"):
         MSGRPOConfig.from_mapping([("num_scales", 4)])
+
+
+@pytest.mark.parametrize("name", ["a\nb", "x" * 10_000, 4, ("a", "b")])
+def test_unknown_names_are_shown_in_one_line(name):
+    with pytest.raises(ValueError, match=r"^ms_grpo\..*: unknown; allowed are scales") as error:
+        MSGRPOConfig.from_mapping({name: 4})
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 300
 
 
 def test_preset_of_the_paper():

@@ -33,6 +33,7 @@ def test_binary_rewards_are_a_rescaled_grpo(right):
         {
             "groups": 1,
             "homogeneous_share": 0,
+            "nonfinite_share": 0,
             "scale": EVERY_SCALE[right - 1],
             "correction": 0,
             "sign_flips": 0,
@@ -133,15 +134,54 @@ def test_noise_weighs_sizes_by_their_groups():
     assert metrics_of(*fours, **every_pair)["design_noise"] == 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_group_whose_chosen_subgroups_all_have_no_variance():
+    """Pairs {0, 1} and {2, 3} of 0, 0, 1, 1 compare nothing: A is 0, and no multiple of GRPO."""
+    pairs = {"scales": [2], "subgroups": "diverse", "subgroups_per_scale": 1, "epsilon": 0.0}
+    design = subgroup_design(4, 2, 1, 0).tolist()
+    rewards = [0.0] * 4
+    for place in design[1]:
+        rewards[place] = 1.0
+    metrics = metrics_of(rewards, **pairs)
+    assert {metrics[name] for name in ("scale", "correction", "sign_flips", "adv_abs_mean")} == {0}
+    assert metrics["grpo_adv_abs_mean"] == pytest.approx(0.5 / math.sqrt(1 / 3))
+    beside = metrics_of(rewards, [0.0, 1.0, 2.0, 4.0], **pairs)
+    alone = metrics_of([0.0, 1.0, 2.0, 4.0], **pairs)
+    assert beside["scale"] == pytest.approx(alone["scale"] / 2)
+
+
+@pytest.mark.parametrize("size", [1000, 1024, 1030, 2000])
+@pytest.mark.parametrize("settings", [{}, {"normalize_by_std": False}, {"preset": "paper"}])
+def test_large_groups(size, settings):
+    metrics = metrics_of([1.0] * 3 + [0.0] * (size - 3), **settings)
+    if settings == {"preset": "paper"}:
+        assert metrics["exact_share"] == 0
+        # 2, 668, 1334 and all of 1000, say: K grows until everybody is covered.
+        assert metrics["subgroups"] < size
+    else:
+        assert metrics["exact_share"] == 1
+        expected = 2.0**1000 if size == 1000 else math.inf
+        assert metrics["subgroups"] == pytest.approx(min(expected, 1e300), rel=1e-9)
+
+
+def test_rewards_that_do_not_count_are_a_share_of_all():
+    metrics = metrics_of([1.0, 0.0, math.nan, 2.0], [1.0, math.inf, -math.inf, 1.0])
+    assert metrics["nonfinite_share"] == pytest.approx(3 / 8)
+    assert metrics["homogeneous_share"] == pytest.approx(1 / 2)
+
+
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
         ([], {"groups": 0}),
-        ([[1.0, 1.0], [0.0], [math.nan, 2.0]], {"groups": 3, "homogeneous_share": 1}),
+        (
+            [[1.0, 1.0], [0.0], [math.nan, 2.0]],
+            {"groups": 3, "homogeneous_share": 1, "nonfinite_share": 0.2},
+        ),
     ],
 )
 def test_without_signal_there_is_nothing_to_average(groups, expected):
-    assert metrics_of(*groups) == expected
+    assert metrics_of(*groups) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("settings", [{}, {"normalize_by_std": False}, {"preset": "paper"}])

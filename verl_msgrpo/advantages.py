@@ -179,5 +179,11 @@ def _terms_and_budget(
 
 @functools.cache
 def _log_choice(choice: str) -> None:
-    """Once per choice and process."""
-    logger.info('ms_grpo.subgroups: "auto" takes "%s"', choice)
+    """Once per choice and process. That it is no longer exact is what nobody should miss."""
+    if choice == "all":
+        logger.info('ms_grpo.subgroups: "auto" takes "all"')
+    else:
+        logger.warning(
+            'ms_grpo.subgroups: "auto" takes "diverse", a few subgroups per scale, because a group '
+            "has more different subgroups than ms_grpo.max_terms allows"
+        )

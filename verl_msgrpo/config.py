@@ -82,9 +82,10 @@ class MSGRPOConfig:
         if not isinstance(settings, Mapping):
             raise ValueError(f"ms_grpo: allowed is a mapping of settings, got {settings!r}")
         names = [field.name for field in dataclasses.fields(cls)]
-        unknown = [str(name) for name in settings if name not in names]
-        if unknown:
-            raise ValueError(f"ms_grpo.{unknown[0]}: unknown; allowed are {', '.join(names)}")
+        for name in settings:
+            if name not in names:
+                shown = name if isinstance(name, str) and name.isidentifier() else repr(name)
+                raise ValueError(f"ms_grpo.{shown[:80]}: unknown; allowed are {', '.join(names)}")
         given = {name: plain_value(value) for name, value in settings.items()}
         given = {name: value for name, value in given.items() if value is not None}
         return cls(**given)  # type: ignore[arg-type]  # types are checked by __post_init__
@@ -120,7 +121,7 @@ def _checked(values: Mapping[str, object]) -> dict[str, object]:
         if fields[name] is None:
             fields[name] = value
 
-    if fields["subgroups"] not in SUBGROUPS:
+    if not isinstance(fields["subgroups"], str) or fields["subgroups"] not in SUBGROUPS:
         raise _error("subgroups", ", ".join(SUBGROUPS), fields["subgroups"])
     if not isinstance(fields["normalize_by_std"], bool | None):
         raise _error("normalize_by_std", "true, false or null", fields["normalize_by_std"])
@@ -169,7 +170,10 @@ def _integer(name: str, value: object, low: int, high: int | None = None) -> int
         if not (isinstance(value, float) and value.is_integer()):
             raise _error(name, allowed, value)
         value = int(value)
-    number = value.__index__()
+    try:
+        number = value.__index__()
+    except TypeError:  # arrays have the method, whatever is in them
+        raise _error(name, allowed, value) from None
     if number < low or (high is not None and number > high):
         raise _error(name, allowed, value)
     return number
@@ -193,7 +197,10 @@ def _sequence(name: str, allowed: str, value: object) -> tuple[object, ...] | No
         return None
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         raise _error(name, allowed, value)
-    items = tuple(value)
+    try:
+        items = tuple(value)
+    except TypeError:  # an array without dimensions
+        raise _error(name, allowed, value) from None
     if not items:
         raise _error(name, allowed, value)
     return items

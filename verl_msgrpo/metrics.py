@@ -13,6 +13,7 @@ from verl_msgrpo.design_noise import Floats, design_errors
 from verl_msgrpo.designs import design_size
 from verl_msgrpo.scales import WeightedScales
 
+MOST_SUBGROUPS = 1e300  # more are counted as so many: 2**1024 is no float
 _ROUNDING = 1e-9  # an advantage below this share of the group's largest has no sign
 
 
@@ -21,17 +22,20 @@ def ms_grpo_advantages_and_metrics(
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """As `ms_grpo_advantages_by_group`, with metrics of the groups.
 
-    A group has a *signal* where its finite rewards are not all equal. All but the first two are
+    A group has a *signal* where its finite rewards are not all equal. All but the first three are
     means over the groups with signal, and missing where there is none. With A the advantages of a
     group and B what GRPO gives it (Dr. GRPO where the std is not divided out), and c = A.B / B.B:
 
         groups              number of groups
         homogeneous_share   share of them without signal
-        scale               c: A is c times GRPO, as nearly as that goes (least squares)
-        correction          |A - c B| / |A|: what is no rescaled GRPO; 0 for binary rewards
-        sign_flips          share of responses whose advantage has not GRPO's sign
+        nonfinite_share     share of rewards that are NaN or infinite and do not count
+        scale               c: A is c times GRPO, as nearly as that goes (least squares); 0 where A
+                            is 0, as all of few chosen subgroups may be without variance
+        correction          |A - c B| / |A|: what is no rescaled GRPO; 0 for binary rewards, and
+                            where A is 0
+        sign_flips          share of responses whose advantage has the opposite sign of GRPO's
         distinct_rewards    number of different rewards in a group
-        subgroups           number of subgroups that were averaged over in a group
+        subgroups           number of subgroups that were averaged over in a group, 1e300 at most
         exact_share         share of groups where these are all subgroups
         design_noise        |A - A'| / |A| with A' over all subgroups of the same scales: what a
                             choice of few subgroups adds; both in root mean square, estimated from
@@ -50,11 +54,14 @@ def ms_grpo_advantages_and_metrics(
     """
     config = MSGRPOConfig() if config is None else config
     advantages, comparison = compare(rewards, group_index, config)
-    return advantages, metrics_of(comparison, config)
+    metrics = metrics_of(comparison, config)
+    if len(rewards):
+        metrics["nonfinite_share"] = 1 - int(torch.isfinite(rewards).sum()) / len(rewards)
+    return advantages, metrics
 
 
 def metrics_of(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
-    """The metrics above, of a comparison that was made with `config`."""
+    """The metrics above that are about groups, of a comparison that was made with `config`."""
     with one_thread():
         return _metrics(comparison, config)
 
@@ -93,11 +100,12 @@ def _sums(
     size_ours, size_grpo = np.abs(ours), np.abs(grpo)
     largest_ours, largest_grpo = size_ours.max(axis=0), size_grpo.max(axis=0)
     # In units of the largest, whose squares neither overflow nor underflow.
-    unit_ours, unit_grpo = ours / largest_ours, grpo / largest_grpo
+    unit_ours, unit_grpo = ours / _not_zero(largest_ours), grpo / largest_grpo
     products = unit_ours * unit_grpo
     scale = products.sum(axis=0) / np.square(unit_grpo).sum(axis=0)
     rest = unit_ours - scale * unit_grpo
-    correction = np.sqrt(np.square(rest).sum(axis=0) / np.square(unit_ours).sum(axis=0))
+    of_ours = _not_zero(np.square(unit_ours).sum(axis=0))
+    correction = np.sqrt(np.square(rest).sum(axis=0) / of_ours)
     flipped = (products < 0) & (size_ours > _ROUNDING * largest_ours)
     flipped &= size_grpo > _ROUNDING * largest_grpo
     taken, possible = _subgroups(size, scales, takes_all, config)
@@ -114,6 +122,11 @@ def _sums(
     }
 
 
+def _not_zero(sizes: Floats) -> Floats:
+    """Sizes to divide by, 1 in place of 0."""
+    return np.where(sizes > 0, sizes, 1.0)
+
+
 def _within_group(block: Block, config: MSGRPOConfig) -> Floats:
     """(G, n) advantages of GRPO, or without the std division of Dr. GRPO, in the block's units."""
     values = np.ascontiguousarray(block.values.numpy().T)
@@ -128,12 +141,18 @@ def _subgroups(
     size: int, scales: WeightedScales, takes_all: bool, config: MSGRPOConfig
 ) -> tuple[float, float]:
     """How many subgroups a group of this size was averaged over, and how many there are."""
-    possible = sum(float(math.comb(size, scale)) for scale, _ in scales)
+    possible = min(sum(_combinations(size, scale) for scale, _ in scales), MOST_SUBGROUPS)
     if takes_all:
         return possible, possible
     few = config.subgroups_per_scale
     assert few is not None  # MSGRPOConfig has put the default in
     return float(sum(design_size(size, scale, few) for scale, _ in scales)), possible
+
+
+def _combinations(size: int, scale: int) -> float:
+    """Number of subsets, exact up to a billion, MOST_SUBGROUPS at most."""
+    log = math.lgamma(size + 1) - math.lgamma(scale + 1) - math.lgamma(size - scale + 1)
+    return float(round(math.exp(log))) if log < math.log(MOST_SUBGROUPS) else MOST_SUBGROUPS
 
 
 def _sum_of_sizes(sizes: Floats, block: Block, config: MSGRPOConfig) -> float:

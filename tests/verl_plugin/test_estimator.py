@@ -398,6 +398,24 @@ def test_later_batches_without_variance_are_silent(caplog):
     assert not caplog.records
 
 
+def test_a09_nan_rewards_are_said_once(caplog):
+    adv([1.0, 1, 0, 0], "aaaa")
+    assert not caplog.records
+    adv([1.0, math.nan, 0, math.inf], "aaaa")
+    adv([math.nan] * 4, "aaaa")
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "50.0% of this batch's rewards are NaN or infinite" in record.getMessage()
+
+
+def test_a09_a_first_batch_of_nan_rewards(caplog):
+    assert adv([math.nan] * 4, "aaaa") == [0.0] * 4
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "no group has rewards that differ" in said[0]
+    assert "100.0% of this batch's rewards are NaN" in said[1]
+
+
 def test_padding_rows_do_not_hide_single_groups(caplog):
     rewards, mask = batch([1.0, 0.0, 0.0, 0.0])
     mask[2:] = 0

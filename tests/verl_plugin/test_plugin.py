@@ -126,8 +126,11 @@ def test_import_of_the_core_needs_neither_verl_nor_ray():
 import json, sys
 import torch, numpy
 before = set(sys.modules)
-import verl_msgrpo
+import verl_msgrpo, verl_msgrpo.analysis, verl_msgrpo.metrics
+for preset in (None, "paper"):
+    verl_msgrpo.ms_grpo_advantages(torch.rand(2, 8), verl_msgrpo.MSGRPOConfig(preset=preset))
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(json.dumps(sorted(loaded & {"verl", "ray", "omegaconf", "transformers", "wrapt", "vllm"})))
+heavy = {"verl", "ray", "omegaconf", "transformers", "wrapt", "vllm", "scipy", "matplotlib"}
+print(json.dumps(sorted(loaded & heavy)))
 """
     assert last_json(run_python(code)) == []

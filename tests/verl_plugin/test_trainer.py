@@ -188,37 +188,82 @@ def tool_file_config(path):
     return config
 
 
-@pytest.mark.parametrize("name", ["ms_grpo", "grpo"])
-@pytest.mark.parametrize("mode", MODES)
-def test_a12_a_session_cut_into_rows_counts_once_in_verls_own_step(mode, name, monkeypatch):
-    keys = ["u_0_0", "u_1_0", "u_1_1", "u_1_2"]
-    rm_scores = [torch.tensor([0.0, score]) for score in (1.0, 0.0, 0.0, 0.0)]
+def in_verls_own_step(monkeypatch, mode, name, scores, padding=(), **ms_grpo):
+    """Advantages and metrics of rows of two tokens, by verl's own `_compute_advantage`.
+
+    scores: key of a row -> its score.
+    """
+    keys, rows = list(scores), len(scores)
+    rm_scores = [torch.tensor([0.0, score]) for score in scores.values()]
     data = TensorDict(
         {
-            "uid": NonTensorStack(*["u"] * 4),
+            "uid": NonTensorStack(*(key.rsplit("_", 2)[0] for key in keys)),
             "response_mask": torch.nested.as_nested_tensor(
-                [torch.ones(2)] * 4, layout=torch.jagged
+                [torch.ones(2)] * rows, layout=torch.jagged
             ),
             "rm_scores": torch.nested.as_nested_tensor(rm_scores, layout=torch.jagged),
         },
-        batch_size=4,
+        batch_size=rows,
     )
     written = {}
     monkeypatch.setattr(trainer_base.tq, "kv_batch_get", lambda **_: data)
     monkeypatch.setattr(
         trainer_base.tq, "kv_batch_put", lambda fields, **_: written.update(fields.items())
     )
-    config = algorithm_config(
-        name, ms_grpo={"num_scales": 1}, use_kl_in_reward=False, gamma=1.0, lam=1.0
-    )
+    config = algorithm_config(name, ms_grpo=ms_grpo, use_kl_in_reward=False, gamma=1.0, lam=1.0)
     config.actor_rollout_ref = {"rollout": {"n": 2}}
     trainer = object.__new__(get_trainer_cls(mode))  # without its workers
     trainer.config = config
-    batch = trainer_base.KVBatchMeta(keys=keys, tags=[{}] * 4, partition_id="train")
-    trainer._compute_advantage(batch, metrics={})
-    advantages = torch.stack(list(written["advantages"].unbind()))
+    tags = [{"is_padding": key in padding} for key in keys]
+    batch = trainer_base.KVBatchMeta(keys=keys, tags=tags, partition_id="train")
+    metrics = {"actor/lr": 1.0}
+    trainer._compute_advantage(batch, metrics=metrics)
+    return torch.stack(list(written["advantages"].unbind())), metrics
+
+
+@pytest.mark.parametrize("name", ["ms_grpo", "grpo"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a12_a_session_cut_into_rows_counts_once_in_verls_own_step(mode, name, monkeypatch):
+    scores = {"u_0_0": 1.0, "u_1_0": 0.0, "u_1_1": 0.0, "u_1_2": 0.0}
+    advantages, _ = in_verls_own_step(monkeypatch, mode, name, scores, num_scales=1)
     expected = torch.tensor([0.7071, -0.7071, -0.7071, -0.7071])[:, None].expand(4, 2)
     assert torch.allclose(advantages, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_metrics_of_a_step_are_those_of_its_real_groups(mode, monkeypatch):
+    scores = {
+        "u_0_0": 1.0,
+        "u_1_0": 0.0,
+        "v_0_0": 0.5,
+        "v_1_0": 0.5,
+        "pad_0_0": 7.0,
+        "pad_1_0": 0.0,
+    }
+    advantages, metrics = in_verls_own_step(
+        monkeypatch, mode, "ms_grpo", scores, padding=("pad_0_0", "pad_1_0")
+    )
+    assert not advantages[2:].any()
+    ours = {name: value for name, value in metrics.items() if name.startswith("ms_grpo/")}
+    assert set(metrics) - set(ours) == {"actor/lr"}
+    # Of two responses the only subgroup is the pair: GRPO.
+    assert ours == pytest.approx(
+        {
+            "ms_grpo/groups": 2,
+            "ms_grpo/homogeneous_share": 0.5,
+            "ms_grpo/nonfinite_share": 0,
+            "ms_grpo/scale": 1,
+            "ms_grpo/correction": 0,
+            "ms_grpo/sign_flips": 0,
+            "ms_grpo/distinct_rewards": 2,
+            "ms_grpo/subgroups": 1,
+            "ms_grpo/exact_share": 1,
+            "ms_grpo/design_noise": 0,
+            "ms_grpo/adv_abs_mean": 0.5**0.5,
+            "ms_grpo/grpo_adv_abs_mean": 0.5**0.5,
+        },
+        abs=1e-5,
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def compute_ms_grpo_advantage(
         )
         batch.metrics.update({f"ms_grpo/{name}": value for name, value in metrics.items()})
         _report(groups, advantages, response_mask, last)
+        _report_nonfinite(metrics.get("nonfinite_share", 0.0))
         on_tokens = _on_tokens(advantages[session], response_mask)
     return on_tokens, on_tokens
 
@@ -213,6 +214,18 @@ def _on_tokens(advantages: torch.Tensor, response_mask: torch.Tensor) -> torch.T
     return torch.mul(advantages[:, None], response_mask, out=result)
 
 
+def _report_nonfinite(share: float) -> None:
+    """Warns, once per process, of rewards that do not count."""
+    if share and "nonfinite" not in _reported:
+        _reported.add("nonfinite")
+        logger.warning(
+            "ms_grpo: %.1f%% of this batch's rewards are NaN or infinite; those responses get "
+            "advantage 0 and their siblings are compared without them; check the reward function "
+            "(in later batches: ms_grpo/nonfinite_share)",
+            100 * share,
+        )
+
+
 def _report(
     groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor, last: torch.Tensor
 ) -> None:
@@ -237,6 +250,6 @@ def _report(
         _reported.add("first batch")
         if not single and not advantages.any():
             logger.warning(
-                "ms_grpo: in the first batch the rewards of every group are equal, so every "
-                "advantage is 0; check the reward function and the difficulty of the data"
+                "ms_grpo: in the first batch no group has rewards that differ, so every advantage "
+                "is 0; check the reward function and the difficulty of the data"
             )
