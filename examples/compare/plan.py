@@ -75,8 +75,7 @@ def plan() -> list[Run]:
 
     both = tuple(REWARDS)
     return [
-        *of(METHODS, both, range(FEW_SEEDS)),
-        *of(CONTROLS, both, range(FEW_SEEDS)),
+        *of(METHODS | CONTROLS, both, range(FEW_SEEDS)),
         *of(SENSITIVITY, ("graded",), range(FEW_SEEDS)),
-        *of(METHODS, both, range(FEW_SEEDS, SEEDS)),
+        *of(METHODS | CONTROLS, both, range(FEW_SEEDS, SEEDS)),
     ]

@@ -36,11 +36,10 @@ def test_seeds_of_each_method():
     seeds = {}
     for run in RUNS:
         seeds.setdefault((run.reward, run.method), []).append(run.seed)
-    assert len(set(RUNS)) == len(RUNS) == 2 * 4 * 5 + 2 * 2 + 4 * 2
+    assert len(set(RUNS)) == len(RUNS) == 2 * 5 * 5 + 4 * 2
     for reward in ("graded", "binary"):
-        for method in ("grpo", "dr_grpo", "ms_grpo", "ms_grpo_paper"):
+        for method in ("grpo", "dr_grpo", "ms_grpo", "ms_grpo_paper", "grpo_scaled"):
             assert seeds[reward, method] == [0, 1, 2, 3, 4]
-        assert seeds[reward, "grpo_scaled"] == [0, 1]
     assert [s for (_, m), s in seeds.items() if m.startswith("ms_grpo_m")] == [[0, 1]] * 4
 
 
@@ -380,7 +379,7 @@ def test_summary_of_partial_results(tmp_path):
     write_all(tmp_path / "results")
     results = summarise.read_all(tmp_path / "results")
     text = summarise.summary(results)
-    assert text.startswith("7 of 52 runs have ended.")
+    assert text.startswith("7 of 58 runs have ended.")
     # Mean and sd of 0.80, 0.82, 0.10: 0.5733, sqrt((0.2267^2 + 0.2467^2 + 0.4733^2) / 2) = 0.4101.
     assert row_of(text, "GRPO")[1:3] == ["3", "0.573 (0.410)"]
     assert row_of(text, "MS-GRPO exact")[1:3] == ["2", "0.840 (0.000)"]
@@ -402,9 +401,9 @@ def test_command_writes_tables_and_figures(tmp_path, monkeypatch, capsys):
     arguments = ["--results", str(tmp_path / "results"), "--readme", str(readme)]
     monkeypatch.setattr(sys, "argv", ["summarise.py", *arguments])
     assert summarise.main() == 0
-    assert "7 of 52 runs" in capsys.readouterr().out
+    assert "7 of 58 runs" in capsys.readouterr().out
     text = readme.read_text()
-    assert text.startswith(f"Above\n\n{summarise.BEGIN}\n7 of 52 runs")
+    assert text.startswith(f"Above\n\n{summarise.BEGIN}\n7 of 58 runs")
     assert text.endswith(f"{summarise.END}\n\nbelow\n")
     assert "old" not in text
     names = ["graded_accuracy", "binary_accuracy", "correction", "differences", "heterogeneity"]
