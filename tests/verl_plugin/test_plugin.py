@@ -85,6 +85,23 @@ sys.modules["verl_msgrpo.advantages"] = None
     assert "verl-msgrpo doctor" in done.stderr
 
 
+def test_another_verl_is_said_once_and_used():
+    code = """
+import importlib.metadata as metadata, json
+version = metadata.version
+metadata.version = lambda name: "0.9.7" if name == "verl" else version(name)
+import verl
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl_msgrpo.verl_plugin import trainer
+trainer.register_trainers()
+print(json.dumps(issubclass(get_trainer_cls("sync"), trainer.MSGRPOTrainerMixin)))
+"""
+    for environment in ({}, {"VERL_PLATFORM": "cpu"}):
+        done = run_python(code, **environment)
+        assert last_json(done) is True
+        assert done.stderr.count("checked with verl 0.9.1, and 0.9.7 is installed") == 1
+
+
 STATE = """
 import json, sys
 import torch.distributed

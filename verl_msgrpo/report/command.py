@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="take trajectories from these dumps of verl's (default: the last one in rollouts/ or "
-        "validation/ of each method's first run)",
+        "validation/ beside metrics.jsonl of each method's first run that has one)",
     )
     parser.add_argument(
         "--output",
@@ -97,9 +97,10 @@ def make_report(methods: list[Method], dumps: Sequence[Path]) -> Report:
     """Gathers and draws what a page shows.
 
     Raises:
-        UserError: a dump that was named cannot be used, or matplotlib is missing.
+        UserError: a dump that was named cannot be used, or matplotlib or scipy is missing.
     """
     named = [(file.name, extremes(file, TRAJECTORIES)) for file in dumps]
+    own = [] if named else [(method, _dump_of(method)) for method in methods]
     found = differences(methods)
     shown = panels(methods)
     return Report(
@@ -109,7 +110,8 @@ def make_report(methods: list[Method], dumps: Sequence[Path]) -> Report:
         finals=final_numbers(methods, shown),
         sections=sections(methods, shown),
         absent=absent(methods),
-        dumps=named or _own_dumps(methods),
+        dumps=named or [dump for _, dump in own if dump],
+        without_dump=[method.name for method, dump in own if dump is None],
     )
 
 
@@ -125,15 +127,12 @@ def _check_distinct(paths: Sequence[Path], names: Sequence[str]) -> None:
             raise UserError(f"--group {name}: given twice; put its runs into one")
 
 
-def _own_dumps(methods: Sequence[Method]) -> list[tuple[str, Extremes]]:
-    """From the first run of each method that has a dump which can be read."""
-    found = []
-    for method in methods:
-        for own in method.runs:
-            if (extreme := _own_dump(own)) is not None:
-                found.append((f"{method.name}: {own.name}", extreme))
-                break
-    return found
+def _dump_of(method: Method) -> tuple[str, Extremes] | None:
+    """From the first of its runs that has a dump which can be read."""
+    for own in method.runs:
+        if (extreme := _own_dump(own)) is not None:
+            return f"{method.name}: {own.name}", extreme
+    return None
 
 
 def _own_dump(own: Run) -> Extremes | None:
@@ -152,11 +151,12 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write(folder: Path, report: Report) -> None:
+    page = render(report)  # first: without jinja2 no half of a report is left behind
     try:
         for section in report.sections:
             for figure in section.figures:
                 (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png)
-        (folder / PAGE).write_text(render(report), encoding="utf-8", errors="replace")
+        (folder / PAGE).write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}") from None
     write_csv(folder / TABLE, TABLE_COLUMNS, table_rows(report.methods, report.finals))

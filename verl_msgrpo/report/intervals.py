@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verl_msgrpo.report.extra import from_extra
+
 LEVEL = 0.95
 
 
@@ -24,13 +26,16 @@ class Mean:
 
 
 def mean_over_seeds(values: Sequence[float]) -> Mean:
-    """The mean of one or more values. Source: Student 1908, "The probable error of a mean"."""
+    """The mean of one or more values. Source: Student 1908, "The probable error of a mean".
+
+    Raises:
+        UserError: scipy is missing, and there are several values.
+    """
     mean = float(np.mean(values))
     count = len(values)
     if count < 2:
         return Mean(mean, math.nan, math.nan, count)
-    from scipy.stats import t
-
+    t = from_extra("scipy.stats").t
     half = float(t.ppf((1 + LEVEL) / 2, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
     return Mean(mean, mean - half, mean + half, count)
 

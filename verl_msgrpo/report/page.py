@@ -13,6 +13,7 @@ from pathlib import Path
 from verl_msgrpo.evaluation.table import shown
 from verl_msgrpo.report.clean_text import clean
 from verl_msgrpo.report.differences import Difference
+from verl_msgrpo.report.extra import from_extra
 from verl_msgrpo.report.figures import Section
 from verl_msgrpo.report.final_numbers import LAST_STEPS, FinalNumber
 from verl_msgrpo.report.intervals import Mean
@@ -30,7 +31,11 @@ MAX_SEGMENTS = 40  # of one response; its first and last ones
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a page shows, from top to bottom. `dumps`: of a method, or of a file that was named."""
+    """What a page shows, from top to bottom.
+
+    dumps: of a method, or of a file that was named.
+    without_dump: methods of whose trajectories nothing is shown, for want of a dump.
+    """
 
     warnings: list[str]
     differences: list[Difference]
@@ -39,12 +44,16 @@ class Report:
     sections: list[Section]
     absent: list[str]
     dumps: list[tuple[str, Extremes]]
+    without_dump: list[str]
 
 
 def render(report: Report) -> str:
-    """The page; it can be encoded as UTF-8."""
-    import jinja2
+    """The page; it can be encoded as UTF-8.
 
+    Raises:
+        UserError: jinja2 is missing.
+    """
+    jinja2 = from_extra("jinja2")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -5,9 +5,9 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.table import shown
 from verl_msgrpo.report.curves import curve
+from verl_msgrpo.report.extra import from_extra
 from verl_msgrpo.report.runs import Series
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def plot_curves(title: str, methods: Sequence[tuple[str, Sequence[Series]]]) -> 
     Raises:
         UserError: matplotlib is missing.
     """
-    figure = _figure()
+    figure = empty_figure(*SIZE_INCHES)
     axes = figure.add_subplot()
     names, handles = [], []
     for number, (name, seeds) in enumerate(methods):
@@ -56,11 +56,9 @@ def plot_phases(
     Raises:
         UserError: matplotlib is missing.
     """
-    import matplotlib as mpl
-
-    colours = mpl.colormaps["tab20"].colors  # type: ignore[attr-defined]
+    colours = from_extra("matplotlib").colormaps["tab20"].colors
     legend_inches = 0.2 * -(-len(phases) // LEGEND_COLUMNS)
-    figure = _figure(height=1.0 + 0.5 * len(methods) + legend_inches)
+    figure = empty_figure(SIZE_INCHES[0], 1.0 + 0.5 * len(methods) + legend_inches)
     axes = figure.add_subplot()
     left = [0.0] * len(methods)
     handles = []
@@ -92,14 +90,16 @@ def _draw(axes: "Axes", seeds: Sequence[Series], number: int) -> list:
     )
 
 
-def _figure(height: float = SIZE_INCHES[1]) -> "Figure":
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("needs matplotlib: pip install 'verl-msgrpo[report]'") from None
-    figure = Figure(figsize=(SIZE_INCHES[0], height), layout="constrained")
-    FigureCanvasAgg(figure)
+def empty_figure(width: float, height: float) -> "Figure":
+    """A figure of so many inches that needs no display.
+
+    Raises:
+        UserError: matplotlib is missing.
+    """
+    agg = from_extra("matplotlib.backends.backend_agg")
+    size = (width, height)
+    figure: Figure = from_extra("matplotlib.figure").Figure(figsize=size, layout="constrained")
+    agg.FigureCanvasAgg(figure)
     return figure
 
 

@@ -51,6 +51,10 @@ def _register_estimator(core_algos: ModuleType) -> None:
 
 
 def _register_trainers(v1: ModuleType) -> None:
+    from verl_msgrpo.checked_versions import warn_if_unchecked
+
+    # Before anything of another verl can fail; here, as few processes load the trainers.
+    warn_if_unchecked("verl")
     from verl_msgrpo.verl_plugin.trainer import register_trainers
 
     register_trainers()
