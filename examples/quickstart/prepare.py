@@ -18,6 +18,7 @@ from knowledge_base import Country, load_countries, names, passages
 from policy import batch, build_model, build_tokenizer, encode, warm_start
 from questions import FROM_MEMORY, Behaviour, Question, demonstrations, phrases, split
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 HELD_OUT_COUNTRIES = 25
 VALIDATION_QUESTIONS = 200
@@ -90,6 +91,7 @@ def prepare(out: Path, seed: int, agent: str, steps: int = SKILL_STEPS + HABIT_S
     model = build_model(tokenizer, seed)
     batches = training_batches(countries, tokenizer, random.Random(f"demonstrations {seed}"))
     warm_start(model, batches, steps)
+    transformers_logging.disable_progress_bar()  # one that is full at once
     model.save_pretrained(out / "model")
     tokenizer.save_pretrained(out / "model")
 

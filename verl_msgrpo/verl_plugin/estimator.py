@@ -97,8 +97,9 @@ def compute_ms_grpo_advantage(
         last, session = _sessions(batch.keys, rows)
         scores = token_level_rewards.sum(dim=-1)[last]
         groups = _group_numbers(index)[last]
-        padding = [row for row, is_one in enumerate(batch.is_padding) if is_one]
-        real = ~torch.isin(last, torch.tensor(padding, dtype=torch.int64))
+        real: torch.Tensor | slice = slice(None)
+        if any(batch.is_padding):
+            real = ~torch.tensor(batch.is_padding, dtype=torch.bool)[last]
         advantages = torch.zeros_like(scores)
         advantages[real], metrics = ms_grpo_advantages_and_metrics(
             scores[real], groups[real], settings
