@@ -21,6 +21,7 @@ if [ "$BACKEND" = fsdp ] && [ "$ACTOR_TP,$ACTOR_PP" != 1,1 ]; then
     fail "BACKEND=fsdp has no ACTOR_TP=$ACTOR_TP, ACTOR_PP=$ACTOR_PP: leave both at 1"
 fi
 [[ $DRY_RUN =~ ^[01]$ ]] || fail "DRY_RUN=$DRY_RUN: 0 or 1"
+[[ ${VERL_FILE_LOGGER_PATH:-.jsonl} = *.jsonl ]] || fail "VERL_FILE_LOGGER_PATH=$VERL_FILE_LOGGER_PATH: a .jsonl file"
 for name in MAX_PROMPT_LENGTH MAX_RESPONSE_LENGTH; do
     [[ ${!name} =~ ^[1-9][0-9]{0,8}$ ]] || fail "$name=${!name} is not a whole number above 0"
 done
@@ -137,16 +138,16 @@ TRAINER=(
 # data takes it under the task's name.
 reward_setting() {
     local kwargs=reward.custom_reward_function.reward_kwargs
-    [ "$(basename "$REWARD_FN")" != dispatch.py ] || kwargs=$kwargs.$1
+    case $REWARD_FN in dispatch.py | */dispatch.py | pkg://*.dispatch) kwargs=$kwargs.$1 ;; esac
     printf '+%s.%s=%s' "$kwargs" "$2" "$3"
 }
 
-# verl begins the file anew when it resumes: what is there becomes metrics.1.jsonl, .2, ...
+# verl begins the file anew, when it resumes too: what is there is kept as metrics.1.jsonl, .2, ...
 keep_metrics() {
     local number=1
     [ -s "$METRICS" ] || return 0
     while [ -e "${METRICS%.jsonl}.$number.jsonl" ]; do number=$((number + 1)); done
-    mv "$METRICS" "${METRICS%.jsonl}.$number.jsonl"
+    cp "$METRICS" "${METRICS%.jsonl}.$number.jsonl"
 }
 
 ########################### launch ###########################

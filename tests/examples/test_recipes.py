@@ -272,10 +272,13 @@ def test_the_time_of_programs_is_checked(bad, message, data, tmp_path):
     assert message in problem.message
 
 
+@pytest.mark.parametrize(
+    "function", [ROOT / "reward_fns/dispatch.py", "pkg://verl_msgrpo.rewards.dispatch"]
+)
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_the_reward_for_mixed_data_gets_its_settings(recipe, data, server, tmp_path):
+def test_the_reward_for_mixed_data_gets_its_settings(recipe, function, data, server, tmp_path):
     knobs = knobs_for(recipe, PRESETS[0], data, server, tmp_path)
-    overrides = overrides_of(recipe, tmp_path, REWARD_FN=ROOT / "reward_fns/dispatch.py", **knobs)
+    overrides = overrides_of(recipe, tmp_path, REWARD_FN=function, **knobs)
     assert check_config(composed(overrides), H100).problems == []
 
 
@@ -284,6 +287,7 @@ def test_the_reward_for_mixed_data_gets_its_settings(recipe, data, server, tmp_p
     [
         ({"BACKEND": "fsdp2"}, "BACKEND=fsdp2: megatron or fsdp"),
         ({"BACKEND": "fsdp", "ACTOR_TP": 2}, "BACKEND=fsdp has no ACTOR_TP=2"),
+        ({"VERL_FILE_LOGGER_PATH": "/x/log"}, "VERL_FILE_LOGGER_PATH=/x/log: a .jsonl file"),
         ({"DRY_RUN": "true"}, "DRY_RUN=true: 0 or 1"),
         ({"MAX_RESPONSE_LENGTH": "a[$(id >&2)]"}, "is not a whole number above 0"),
     ],
@@ -322,10 +326,10 @@ def test_metrics_of_a_run_that_is_resumed_are_kept(tmp_path):
         done = launch("math_aime24", path=stand_in(tmp_path), OUTPUT_DIR=folder)
         assert done.returncode == 0, done.stderr
         metrics = folder / "metrics.jsonl"
-        assert not metrics.exists()
         assert len(list(folder.glob("metrics.*.jsonl"))) == count
         metrics.write_text(f"{count}\n")
     assert [(folder / f"metrics.{n}.jsonl").read_text() for n in (1, 2)] == ["0\n", "1\n"]
+    assert metrics.read_text() == "2\n"  # until verl opens it
     config = composed(overrides_of("math_aime24", tmp_path, OUTPUT_DIR=folder))
     path = config.ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH
     assert path == str(metrics)

@@ -74,7 +74,7 @@ FAULTS = {
     "trainer mode": ("megatron", ["trainer.v1.trainer_mode=synch"],
                      "names", "'synch'", "trainer.v1.trainer_mode=sync"),
     "logger": ("megatron", ["trainer.logger=[console,wandbb]"],
-               "names", "trainer.logger is 'wandbb'", "trainer.logger=wandb"),
+               "names", "trainer.logger holds 'wandbb'", "trainer.logger=[console,wandb]"),
     "agent": ("megatron", [f"{ROLLOUT}.agent.default_agent_loop=search_tools_agent"],
               "names", "search_tools_agent",
               f"{ROLLOUT}.agent.default_agent_loop=search_tool_agent"),
@@ -362,15 +362,20 @@ def test_settings_that_score_every_response_alike(launches, setting, monkeypatch
     assert found.fix == f"~{key}, or a value that it allows"
 
 
-def test_a_trial_that_times_out_is_an_error(launches, tmp_path):
+@pytest.mark.parametrize(("module", "checks"), [("verl_msgrpo.rewards.x", ["reward"]), ("x", [])])
+def test_a_trial_that_times_out_is_an_error_of_ours(launches, tmp_path, module, checks):
     path = tmp_path / "reward.py"
-    path.write_text("def compute_score(solution_str, **kw): return {'score': 0.0, 'timeout': 1.0}")
+    path.write_text(
+        "def compute_score(solution_str, **kw): return {'score': 0.0, 'timeout': 1.0}\n"
+        f"compute_score.__module__ = {module!r}\n"
+    )
     report = launches["megatron"].check(
         f"reward.custom_reward_function.path={path}",
         "~reward.custom_reward_function.reward_kwargs",
     )
-    (found,) = report.errors
-    assert "it cannot score the first row: timeout = 1.0" in found.message
+    assert [problem.check for problem in report.errors] == checks
+    said = [problem.message for problem in report.errors]
+    assert said == ["it cannot score the first row: timeout = 1.0"] * len(checks)
 
 
 def test_settings_of_dispatch_stand_under_a_task(launches):

@@ -28,6 +28,22 @@ def test_a_resumed_run_is_one(tmp_path):
     assert read(folder).metrics == {"x": {1: 1, 2: 2, 3: 3, 4: 40, 5: 50, 6: 60}}
 
 
+def test_of_a_run_that_was_started_anew_only_the_last_attempt_counts(tmp_path):
+    folder = write_run(tmp_path / "a", {0: {"x": 0}, 1: {"x": 1}})
+    part = write_run(tmp_path / "1", {0: {"y": 5}, 1: {"x": 5}, 30: {"x": 5}})
+    (part / "metrics.jsonl").rename(folder / "metrics.1.jsonl")
+    run = read(folder)
+    assert run.metrics == {"x": {0: 0, 1: 1}}
+    assert run.last_step == 1
+
+
+def test_a_file_with_a_number_in_its_name_is_another_run(tmp_path):
+    for name, steps in (("qwen2", {1: {"x": 1}}), ("qwen2.5", {2: {"x": 2}})):
+        folder = write_run(tmp_path / name, steps)
+        (folder / "metrics.jsonl").rename(tmp_path / f"{name}.jsonl")
+    assert read(tmp_path / "qwen2.jsonl").metrics == {"x": {1: 1}}
+
+
 def test_lines_that_are_cut_or_foreign_are_counted(tmp_path):
     folder = write_run(tmp_path / "a", {1: {"x": 1.0}})
     bad = [

@@ -1,7 +1,7 @@
 """Names that verl looks up late: in its workers, after the GPUs are taken."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -45,9 +45,7 @@ def check_names(config: DictConfig) -> Iterator[Problem]:
     yield from _one_of(f"{ROLLOUT}.name", text(config, f"{ROLLOUT}.name"), ROLLOUT_NAMES)
     key = "trainer.v1.trainer_mode"
     yield from _one_of(key, text(config, key), TRAINER_MODES)
-    for logger in texts(config, "trainer.logger"):
-        if logger not in (*LOGGERS, "tracking"):  # the latter is what wandb was called
-            yield unknown(CHECK, "trainer.logger", logger, list(LOGGERS))
+    yield from _loggers(texts(config, "trainer.logger"))
     agents = known_agents(config)
     key = f"{ROLLOUT}.agent.default_agent_loop"
     if agents is not None:
@@ -55,6 +53,16 @@ def check_names(config: DictConfig) -> Iterator[Problem]:
     if value(config, f"{ROLLOUT}.multi_turn.enable") is True:
         key = f"{ROLLOUT}.multi_turn.format"
         yield from _one_of(key, text(config, key), TOOL_FORMATS)
+
+
+def _loggers(named: list[str]) -> Iterator[Problem]:
+    known = (*LOGGERS, "tracking")  # the last is what wandb was called
+    for wrong in named:
+        if wrong not in known:
+            nearest = _nearest(wrong, LOGGERS)
+            right = [nearest if name == wrong else name for name in named]
+            message = f"trainer.logger holds {wrong!r}; known are {', '.join(LOGGERS)}"
+            yield Problem(CHECK, message, f"trainer.logger=[{','.join(right)}]")
 
 
 def known_agents(config: DictConfig) -> tuple[str, ...] | None:
@@ -79,6 +87,10 @@ def _one_of(key: str, found: str | None, known: Iterable[str]) -> Iterator[Probl
 
 def unknown(check: str, key: str, found: str | None, names: list[str]) -> Problem:
     """`key` holds a name that is not among `names`."""
-    nearest = (difflib.get_close_matches(found or "", names, n=1, cutoff=0.4) or names[:1])[0]
+    nearest = _nearest(found or "", names)
     said = f"is {found!r}" if found else "is not set"
     return Problem(check, f"{key} {said}; known are {', '.join(names)}", f"{key}={nearest}")
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    return (difflib.get_close_matches(name, names, n=1, cutoff=0.4) or names[:1])[0]

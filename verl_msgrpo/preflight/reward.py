@@ -158,7 +158,9 @@ def _trial(
         message = f"on the first row it raises {type(error).__name__}: {one_line(error)}"
         yield Problem(CHECK, message, path)
     elif isinstance(result, Mapping):
-        failed = next((key for key in ("error", "timeout") if result.get(key)), None)
+        # What other people's functions mean by a number called timeout is theirs.
+        failures = ("error", "timeout") if _is_ours(function) else ("error",)
+        failed = next((key for key in failures if result.get(key)), None)
         if failed:
             reason = one_line(said.last or f"{failed} = {result[failed]}")
             message = f"it cannot score the first row: {reason}"

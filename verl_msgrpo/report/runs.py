@@ -1,8 +1,6 @@
 """A run: verl's metrics by step, and where its settings and dumps stand."""
 
 import dataclasses
-import glob
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,37 +40,54 @@ def read_run(path: Path, wanted: Callable[[str], bool]) -> Run:
 
     Args:
         path: a folder with `metrics.jsonl`, or the file of verl's file logger. Of a run that was
-            resumed, `metrics.1.jsonl`, `metrics.2.jsonl`, ... beside it are its earlier parts.
+            resumed, `metrics.1.jsonl`, `metrics.2.jsonl`, ... beside it are its earlier parts, each
+            up to the step at which the next one begins.
         wanted: says of a metric's name whether to keep it.
 
     Raises:
         UserError: there is no such run, or it has no metrics.
     """
     metrics_file = find_metrics(path)
-    values: dict[str, Series] = {}
+    steps: dict[int, dict[str, float]] = {}
     unread = 0
-    last_step = -1
-    files = [*_earlier_parts(metrics_file), metrics_file]
-    for row in itertools.chain.from_iterable(map(whole_lines, files)):
-        step, data = (row.get("step"), row.get("data")) if row else (None, None)
-        if type(step) is not int or step < 0 or not isinstance(data, dict):
-            unread += 1
-            continue
-        last_step = max(last_step, step)
-        for name, value in data.items():
-            number = finite(value)
-            if number is not None and wanted(name):
-                values.setdefault(name, {})[step] = number
+    for file in [*_earlier_parts(metrics_file), metrics_file]:
+        part, foreign = _read_part(file, wanted)
+        unread += foreign
+        begin = min(part, default=None)
+        if begin is not None:  # what was done after the checkpoint it resumed from is void
+            steps = {step: data for step, data in steps.items() if step < begin} | part
+    values: dict[str, Series] = {}
+    for step in sorted(steps):
+        for name, number in steps[step].items():
+            values.setdefault(name, {})[step] = number
+    last_step = max(steps, default=-1)
     if last_step < 0:
         raise UserError(f'{metrics_file}: no line of verl\'s file logger, {{"step": ..., "data"')
     return Run(
         metrics_file=metrics_file,
         name=_name(metrics_file),
-        metrics={name: dict(sorted(series.items())) for name, series in values.items()},
+        metrics=values,
         last_step=last_step,
         unread=unread,
         settings=read_settings(metrics_file),
     )
+
+
+def _read_part(
+    file: Path, wanted: Callable[[str], bool]
+) -> tuple[dict[int, dict[str, float]], int]:
+    """The wanted metrics of each step, and how many lines hold none."""
+    part: dict[int, dict[str, float]] = {}
+    unread = 0
+    for row in whole_lines(file):
+        step, data = (row.get("step"), row.get("data")) if row else (None, None)
+        if type(step) is not int or step < 0 or not isinstance(data, dict):
+            unread += 1
+            continue
+        numbers = {name: finite(value) for name, value in data.items() if wanted(name)}
+        known = {name: number for name, number in numbers.items() if number is not None}
+        part.setdefault(step, {}).update(known)
+    return part, unread
 
 
 def find_metrics(path: Path) -> Path:
@@ -89,10 +104,12 @@ def find_metrics(path: Path) -> Path:
 
 
 def _earlier_parts(metrics_file: Path) -> list[Path]:
-    """What the recipes moved away before verl began the file anew, in order."""
+    """What the recipes kept before verl began the file anew, in order."""
+    if metrics_file.name != METRICS:
+        return []  # qwen2.5.jsonl beside qwen2.jsonl is another run
     parts: dict[int, Path] = {}
-    for path in metrics_file.parent.glob(f"{glob.escape(metrics_file.stem)}.*.jsonl"):
-        number = path.name.removeprefix(f"{metrics_file.stem}.").removesuffix(".jsonl")
+    for path in metrics_file.parent.glob("metrics.*.jsonl"):
+        number = path.name.removeprefix("metrics.").removesuffix(".jsonl")
         if number.isascii() and number.isdecimal():
             parts[int(number)] = path
     return [parts[number] for number in sorted(parts)]
