@@ -26,13 +26,12 @@ SUPPORTED_PYTHON = ((3, 11), (3, 12))
 IMPORT_TIMEOUT_S = 300
 ERROR_LINES = 5
 
-VERL = f"verl=={CHECKED_VERSIONS['verl']}"
-INSTALL_VERL = f"pip install {VERL}"
+INSTALL_VERL = f"pip install verl=={CHECKED_VERSIONS['verl']}"
 # Of a verl that is there already, this installs what it needs, as new as it allows.
 INSTALL_FOR_VERL = f"pip install 'verl{VERL_RANGE}'"
 # With the versions of torch and vLLM that verl pins.
 INSTALL_VLLM = (
-    f"on GPUs: pip install 'verl[vllm]{VERL.removeprefix('verl')}'; "
+    f"on GPUs: pip install 'verl[vllm]=={CHECKED_VERSIONS['verl']}'; "
     "without: bash scripts/setup_cpu.sh (README, Without a GPU)"
 )
 MEND_VERL = "mend this import first: python -c 'import verl' shows all of it"

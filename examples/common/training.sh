@@ -21,12 +21,12 @@ if [ "$BACKEND" = fsdp ] && [ "$ACTOR_TP,$ACTOR_PP" != 1,1 ]; then
     fail "BACKEND=fsdp has no ACTOR_TP=$ACTOR_TP, ACTOR_PP=$ACTOR_PP: leave both at 1"
 fi
 [[ $DRY_RUN =~ ^[01]$ ]] || fail "DRY_RUN=$DRY_RUN: 0 or 1"
-[[ ${VERL_FILE_LOGGER_PATH:-.jsonl} = *.jsonl ]] || fail "VERL_FILE_LOGGER_PATH=$VERL_FILE_LOGGER_PATH: a .jsonl file"
 for name in MAX_PROMPT_LENGTH MAX_RESPONSE_LENGTH; do
     [[ ${!name} =~ ^[1-9][0-9]{0,8}$ ]] || fail "$name=${!name} is not a whole number above 0"
 done
 
 METRICS=${VERL_FILE_LOGGER_PATH:-$OUTPUT_DIR/metrics.jsonl} # of the logger "file"
+[[ $METRICS = *.jsonl ]] || fail "VERL_FILE_LOGGER_PATH=$METRICS: a .jsonl file"
 
 ########################### parameter arrays ###########################
 DATA=(

@@ -93,7 +93,7 @@ def compute_ms_grpo_advantage(
         batch = _batch.get()
         rows = len(token_level_rewards)
         if batch is None or len(batch.keys) != rows:
-            batch = TrainerBatch([], [False] * rows)
+            batch = TrainerBatch([], [])
         last, session = _sessions(batch.keys, rows)
         scores = token_level_rewards.sum(dim=-1)[last]
         groups = _group_numbers(index)[last]
