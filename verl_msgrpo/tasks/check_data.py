@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from verl_msgrpo.common import parquet
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.tasks import parquet_rows
 from verl_msgrpo.tasks.data_schema import (
     TOOLLESS_AGENT,
     column_problems,
@@ -236,7 +236,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, object]]:
     try:
         total = pq.read_metadata(path).num_rows
         with tqdm(total=total, unit=" rows", file=sys.stderr, disable=None) as bar:
-            yield from parquet_rows.stream(path, columns, bar.update)
+            yield from parquet.stream(path, columns, bar.update)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: cannot be read: {_line(error)}") from None
 

@@ -17,8 +17,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from verl_msgrpo.common import parquet
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.tasks import parquet_rows
 
 MAX_LINE_BYTES = 1 << 30  # LiveCodeBench has all tests of a problem in a line
 _HUB_NAME = re.compile(
@@ -101,7 +101,7 @@ def columns_of(file: str) -> list[str]:
 def _parquet(path: Path, name: str, columns: Sequence[str] | None) -> Iterator[RawRow]:
     names = pq.read_schema(path).names
     wanted = names if columns is None else [column for column in names if column in columns]
-    for number, fields in enumerate(parquet_rows.stream(path, wanted), 1):
+    for number, fields in enumerate(parquet.stream(path, wanted), 1):
         yield RawRow(f"{name}, row {number}", fields)
 
 
