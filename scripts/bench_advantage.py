@@ -4,13 +4,12 @@
 
 Every estimator is called in verl's signature with token-level rewards, a mask and uids. The
 competitors take turns within one run; the table gives medians of 7 rounds, and the ratio to each
-bar. `naive` is the definition: a loop over itertools.combinations (timed on a few prompts and
-scaled up). Then what the metrics cost, the memory that one call adds, and the error of the paper's
-preset against the exact average over all subgroups.
+bar. `naive` is the definition, estimator/reference.py (timed on a few prompts and scaled up). Then
+what the metrics cost, the memory that one call adds, and the error of the paper's preset against
+the exact average over all subgroups.
 """
 
 import argparse
-import itertools
 import statistics
 import subprocess
 import sys
@@ -22,8 +21,9 @@ import numpy as np
 import torch
 
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
-from verl_msgrpo.advantages import compare
-from verl_msgrpo.metrics import metrics_of
+from verl_msgrpo.estimator.advantages import compute_advantages
+from verl_msgrpo.estimator.metrics import metrics_of
+from verl_msgrpo.estimator.reference import reference_advantages
 from verl_msgrpo.verl_plugin.estimator import compute_ms_grpo_advantage
 
 ROUNDS = 7
@@ -92,23 +92,6 @@ def batch(case: Case) -> dict[str, object]:
     }
 
 
-def naive(group: list[float]) -> list[float]:
-    """The definition, subgroup by subgroup."""
-    size = len(group)
-    total = [0.0] * size
-    for tau in range(2, size + 1):
-        sums, number = [0.0] * size, [0] * size
-        for members in itertools.combinations(range(size), tau):
-            rewards = [group[i] for i in members]
-            mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
-            for i in members:
-                sums[i] += (group[i] - mean) / (std + 1e-6)
-                number[i] += 1
-        for i in range(size):
-            total[i] += sums[i] / number[i] / (size - 1)
-    return total
-
-
 def seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
@@ -141,7 +124,9 @@ def bench(case: Case) -> dict[str, float]:
     if case.group_size <= 8:
         groups = arguments["token_level_rewards"].sum(dim=1).reshape(-1, case.group_size)
         few = groups[:8].double().tolist()
-        medians["naive"] = seconds(lambda: [naive(group) for group in few]) * case.prompts / 8
+        medians["naive"] = (
+            seconds(lambda: [reference_advantages(group) for group in few]) * case.prompts / 8
+        )
     return medians
 
 
@@ -154,8 +139,8 @@ def share_of_metrics(case: Case, settings: dict[str, object]) -> float:
     shares = []
     for round_ in range(3 * ROUNDS + 1):
         whole = seconds(lambda: compute_ms_grpo_advantage(**arguments))
-        _, comparison = compare(rewards, groups, config)
-        metrics = seconds(lambda comparison=comparison: metrics_of(comparison, config))
+        _, workings = compute_advantages(rewards, groups, config)
+        metrics = seconds(lambda workings=workings: metrics_of(workings, config))
         if round_:
             shares.append(metrics / (whole - metrics))
     return statistics.median(shares)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from verl_msgrpo._version import __version__
 
 if TYPE_CHECKING:
-    from verl_msgrpo.advantages import ms_grpo_advantages, ms_grpo_advantages_by_group
-    from verl_msgrpo.config import MSGRPOConfig
+    from verl_msgrpo.estimator.advantages import ms_grpo_advantages, ms_grpo_advantages_by_group
+    from verl_msgrpo.estimator.config import MSGRPOConfig
 
 __all__ = ["MSGRPOConfig", "__version__", "ms_grpo_advantages", "ms_grpo_advantages_by_group"]
 
 _HOMES = {
-    "MSGRPOConfig": "verl_msgrpo.config",
-    "ms_grpo_advantages": "verl_msgrpo.advantages",
-    "ms_grpo_advantages_by_group": "verl_msgrpo.advantages",
+    "MSGRPOConfig": "verl_msgrpo.estimator.config",
+    "ms_grpo_advantages": "verl_msgrpo.estimator.advantages",
+    "ms_grpo_advantages_by_group": "verl_msgrpo.estimator.advantages",
 }
 
 

@@ -13,7 +13,7 @@ from verl_msgrpo.analysis.reward_distribution import RewardDistribution
 from verl_msgrpo.analysis.sampled_errors import sampled_errors
 from verl_msgrpo.analysis.taylor import taylor_advantages
 from verl_msgrpo.analysis.undivided_errors import undivided_bias, undivided_mse
-from verl_msgrpo.scales import weighted_scales
+from verl_msgrpo.estimator.scales import weighted_scales
 
 GROUP_SIZE = 8
 GROUPS = 1000

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.estimator.metrics import ms_grpo_advantages_and_metrics
 from verl_msgrpo.evaluation.table import write_csv
-from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
 from verl_msgrpo.report.runs import Series, read_run
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "quickstart"))

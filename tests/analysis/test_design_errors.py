@@ -5,7 +5,7 @@ import torch
 
 from verl_msgrpo.analysis.design_errors import design_errors
 from verl_msgrpo.analysis.rescaling import binary_rescaling
-from verl_msgrpo.scales import dilated_scales
+from verl_msgrpo.estimator.scales import dilated_scales
 
 REWARDS = torch.randn(100, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

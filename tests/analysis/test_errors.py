@@ -6,13 +6,13 @@ from itertools import product
 import pytest
 import torch
 
-from tests.brute_force import advantages
 from verl_msgrpo import MSGRPOConfig
 from verl_msgrpo.analysis.discrete_errors import discrete_errors
 from verl_msgrpo.analysis.reward_distribution import RewardDistribution
 from verl_msgrpo.analysis.sampled_errors import sampled_bias, sampled_errors
 from verl_msgrpo.analysis.undivided_errors import undivided_bias, undivided_mse
-from verl_msgrpo.scales import weighted_scales
+from verl_msgrpo.estimator.reference import reference_advantages
+from verl_msgrpo.estimator.scales import weighted_scales
 
 EVERY = weighted_scales(8, MSGRPOConfig())
 GROUP = ((8, 1.0),)
@@ -55,7 +55,7 @@ def test_exact_errors_against_every_ordered_group():
     mse = gain = square = 0.0
     for group in product(values, repeat=size):
         weight = math.prod(chances[values.index(reward)] for reward in group)
-        ours, z = advantages(group)[0], (group[0] - mean) / sd
+        ours, z = reference_advantages(group)[0], (group[0] - mean) / sd
         given[group[0]] += weight * ours / chances[values.index(group[0])]
         mse += weight * (ours - z) ** 2
         gain += weight * ours * z

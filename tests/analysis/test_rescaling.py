@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from tests.brute_force import advantages
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
 from verl_msgrpo.analysis.hypergeometric import hypergeometric
 from verl_msgrpo.analysis.rescaling import binary_rescaling, mean_rescaling, undivided_rescaling
-from verl_msgrpo.scales import weighted_scales
+from verl_msgrpo.estimator.reference import reference_advantages
+from verl_msgrpo.estimator.scales import weighted_scales
 
 
 def scales_of(size, **settings):
@@ -28,8 +28,8 @@ def test_figures_of_the_paper_for_groups_of_eight():
 def test_weighted_scales_against_brute_force(right):
     rewards = [1.0] * right + [0.0] * (6 - right)
     scales = scales_of(6, scales=[2, 3, 5], scale_weights=[1, 2, 5])
-    ours = advantages(rewards, [2, 3, 5], [1, 2, 5], epsilon=0)[0]
-    grpo = advantages(rewards, [6], epsilon=0)[0]
+    ours = reference_advantages(rewards, [2, 3, 5], [1, 2, 5], epsilon=0)[0]
+    grpo = reference_advantages(rewards, [6], epsilon=0)[0]
     assert binary_rescaling(6, scales)[right - 1].item() == pytest.approx(ours / grpo, rel=1e-12)
 
 
@@ -65,8 +65,8 @@ def test_mean_weighs_by_the_binomial_distribution():
 def test_without_the_std_division():
     assert undivided_rescaling(8, scales_of(8)) == pytest.approx(0.8623906705539358, abs=1e-15)
     assert undivided_rescaling(8, ((8, 1.0),)) == pytest.approx(1.0)
-    ours = advantages([0.3, -1.0, 2.5, 0.0], normalize=False)
-    grpo = advantages([0.3, -1.0, 2.5, 0.0], scales=[4], normalize=False)
+    ours = reference_advantages([0.3, -1.0, 2.5, 0.0], normalize=False)
+    grpo = reference_advantages([0.3, -1.0, 2.5, 0.0], scales=[4], normalize=False)
     assert undivided_rescaling(4, scales_of(4)) == pytest.approx(ours[0] / grpo[0])
 
 

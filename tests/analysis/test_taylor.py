@@ -10,7 +10,7 @@ import torch
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
 from verl_msgrpo.analysis.rescaling import undivided_rescaling
 from verl_msgrpo.analysis.taylor import taylor_advantages
-from verl_msgrpo.scales import weighted_scales
+from verl_msgrpo.estimator.scales import weighted_scales
 
 GROUP = [0.3, -1.2, 2.0, 0.7, -0.4, 0.7]
 COEFFICIENTS = [1, -1 / 2, 3 / 8, -5 / 16, 35 / 128]  # of (1 + d)^(-1/2)

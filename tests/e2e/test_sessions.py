@@ -4,8 +4,8 @@ import statistics
 
 import pytest
 
-from tests.brute_force import advantages
 from tests.e2e.runs import Quickstart, Run
+from verl_msgrpo.estimator.reference import reference_advantages
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +55,9 @@ def test_a12_a_session_counts_once_whatever_its_rows(run: Run):
             assert len(sessions) == 6
             rewards = [rows[-1]["reward"] for rows in sessions.values()]
             graded += len(set(rewards)) > 1
-            for rows, expected in zip(sessions.values(), advantages(rewards), strict=True):
+            for rows, expected in zip(
+                sessions.values(), reference_advantages(rewards), strict=True
+            ):
                 lengths.add(len(rows))
                 for row in rows:
                     assert row["advantage"] == [pytest.approx(expected, abs=1e-5)]
@@ -70,7 +72,7 @@ def test_the_log_has_the_metrics_of_the_real_groups(run: Run):
         groups = sessions_of(step)
         rewards = [[rows[-1]["reward"] for rows in group.values()] for group in groups.values()]
         varied = [group for group in rewards if len(set(group)) > 1]
-        sizes = [statistics.fmean(map(abs, advantages(group))) for group in varied]
+        sizes = [statistics.fmean(map(abs, reference_advantages(group))) for group in varied]
         assert data["ms_grpo/groups"] == 6
         assert data["ms_grpo/homogeneous_share"] == pytest.approx(1 - len(varied) / 6)
         assert data["ms_grpo/adv_abs_mean"] == pytest.approx(statistics.fmean(sizes), abs=1e-5)

@@ -57,7 +57,7 @@ def test_whatever_has_ended_can_be_compared():
 
 
 def test_every_override_is_one_that_the_estimator_and_the_reward_take():
-    config = pytest.importorskip("verl_msgrpo.config").MSGRPOConfig
+    config = pytest.importorskip("verl_msgrpo.estimator.config").MSGRPOConfig
     taken = {
         name: config.from_mapping(
             dict(

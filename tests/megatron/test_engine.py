@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.brute_force import advantages
 from tests.megatron.problem import CASES, LAYOUTS, furthest, reference_log_probs
+from verl_msgrpo.estimator.reference import reference_advantages
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +73,7 @@ def test_first_step_is_the_policy_gradient(case, engines):
     """Loss and gradient norm against Hugging Face's model and MS-GRPO in exact arithmetic."""
     batch = batch_of(engines)
     rewards = batch["token_level_rewards"].sum(1).tolist()
-    expected = [advantages(rewards[:4]), advantages(rewards[4:])]
+    expected = [reference_advantages(rewards[:4]), reference_advantages(rewards[4:])]
     advantage = torch.tensor([float(a) for group in expected for a in group])
     model = AutoModelForCausalLM.from_pretrained(engines / case, dtype=torch.float32)
     log_probs = reference_log_probs(model, batch)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.brute_force import advantages
 from tests.megatron.conftest import run_python, run_worker
 from tests.megatron.main_ppo import (
     GROUP,
@@ -19,6 +18,7 @@ from tests.megatron.main_ppo import (
     prepare,
     retrieval_server,
 )
+from verl_msgrpo.estimator.reference import reference_advantages
 
 pytestmark = pytest.mark.e2e
 
@@ -105,7 +105,7 @@ def test_advantages_are_those_of_the_definition(run: MegatronRun):
         groups = groups_of(step)
         assert [len(rows) for rows in groups] == [GROUP] * PROMPTS
         for rows in groups:
-            expected = advantages([sum(row["rm_scores"]) for row in rows])
+            expected = reference_advantages([sum(row["rm_scores"]) for row in rows])
             for row, advantage in zip(rows, expected, strict=True):
                 for value, written in zip(row["advantages"], row["response_mask"], strict=True):
                     assert value == pytest.approx(advantage if written else 0.0, abs=1e-5)

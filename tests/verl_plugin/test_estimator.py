@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from verl_msgrpo import MSGRPOConfig
-from verl_msgrpo.verl_plugin import estimator
+from verl_msgrpo.common import once
 from verl_msgrpo.verl_plugin.estimator import (
     TrainerBatch,
     compute_ms_grpo_advantage,
@@ -22,8 +22,8 @@ PLAIN = {"ms_grpo": {"num_scales": 1}}  # the scale G alone: GRPO
 
 
 @pytest.fixture(autouse=True)
-def _fresh_process(monkeypatch):
-    monkeypatch.setattr(estimator, "_reported", set())
+def _fresh_process():
+    once.forget()
 
 
 def batch(rewards, length=3):

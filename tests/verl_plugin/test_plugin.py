@@ -74,14 +74,14 @@ def test_a01_a_broken_plugin_is_seen(tmp_path):
     code = (
         """
 import sys
-sys.modules["verl_msgrpo.advantages"] = None
+sys.modules["verl_msgrpo.estimator.advantages"] = None
 """
         + LOOKUP
     )
     done = run_python(code)
     assert last_json(done) is None
     assert "verl-msgrpo could not hook into verl.trainer.ppo.core_algos" in done.stderr
-    assert "verl_msgrpo.advantages" in done.stderr
+    assert "verl_msgrpo.estimator.advantages" in done.stderr
     assert "verl-msgrpo doctor" in done.stderr
 
 
@@ -143,7 +143,7 @@ def test_import_of_the_core_needs_neither_verl_nor_ray():
 import json, sys
 import torch, numpy
 before = set(sys.modules)
-import verl_msgrpo, verl_msgrpo.analysis, verl_msgrpo.metrics
+import verl_msgrpo, verl_msgrpo.analysis, verl_msgrpo.estimator.metrics
 for preset in (None, "paper"):
     verl_msgrpo.ms_grpo_advantages(torch.rand(2, 8), verl_msgrpo.MSGRPOConfig(preset=preset))
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before}

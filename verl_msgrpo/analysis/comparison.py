@@ -10,7 +10,7 @@ from verl_msgrpo.analysis.methods import methods
 from verl_msgrpo.analysis.rates import best_rate, rate_unit
 from verl_msgrpo.analysis.scores import Scores, scores_of
 from verl_msgrpo.analysis.training import train
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.estimator.config import MSGRPOConfig
 
 SAME_RATE = " at GRPO's rate"
 CONTROL = "GRPO at c times its rate"

@@ -1,6 +1,6 @@
 """The estimators that are compared, all as settings of one function."""
 
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.estimator.config import MSGRPOConfig
 
 
 def methods(group_size: int) -> dict[str, MSGRPOConfig]:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from verl_msgrpo.analysis.bandits import Bandits, draw_noise, pull
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.estimator.config import MSGRPOConfig
 
 GROUPS = 2000
 

@@ -3,7 +3,7 @@
 import torch
 
 from verl_msgrpo.analysis.hypergeometric import hypergeometric, log_binomials
-from verl_msgrpo.scales import WeightedScales
+from verl_msgrpo.estimator.scales import WeightedScales
 
 
 def binary_rescaling(group_size: int, scales: WeightedScales) -> torch.Tensor:
@@ -16,7 +16,7 @@ def binary_rescaling(group_size: int, scales: WeightedScales) -> torch.Tensor:
 
     Args:
         group_size: G >= 2.
-        scales: pairs (tau, weight), see `verl_msgrpo.scales.weighted_scales`.
+        scales: pairs (tau, weight), see `verl_msgrpo.estimator.scales.weighted_scales`.
 
     Returns:
         (G - 1,) float64, c for 1 .. G - 1 right responses. Time grows as G^2 times the number of

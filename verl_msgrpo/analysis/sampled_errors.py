@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from verl_msgrpo.advantages import ms_grpo_advantages
 from verl_msgrpo.analysis.reward_distribution import RewardDistribution
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.estimator.advantages import ms_grpo_advantages
+from verl_msgrpo.estimator.config import MSGRPOConfig
 
 
 class Estimate(NamedTuple):

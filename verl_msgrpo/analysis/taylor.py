@@ -28,7 +28,7 @@ import torch
 
 from verl_msgrpo.analysis.heterogeneity import standardized
 from verl_msgrpo.analysis.subset_moments import SubsetMoments
-from verl_msgrpo.scales import WeightedScales
+from verl_msgrpo.estimator.scales import WeightedScales
 
 Polynomial = dict[tuple[int, int], torch.Tensor]
 """Coefficients by the powers of P_1 and P_2."""
@@ -39,7 +39,7 @@ def taylor_advantages(rewards: torch.Tensor, scales: WeightedScales, order: int)
 
     Args:
         rewards: (n, G) real, finite, G >= 2.
-        scales: pairs (tau, weight), 2 <= tau <= G, see `verl_msgrpo.scales.weighted_scales`.
+        scales: pairs (tau, weight), 2 <= tau <= G, see `weighted_scales`.
         order: highest power of d_S, 0 .. 4.
 
     Returns:

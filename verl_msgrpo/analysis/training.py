@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from verl_msgrpo.analysis.bandits import Bandits, draw_noise, pull
-from verl_msgrpo.config import MSGRPOConfig
-from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
+from verl_msgrpo.estimator.config import MSGRPOConfig
+from verl_msgrpo.estimator.metrics import ms_grpo_advantages_and_metrics
 
 
 class Training(NamedTuple):

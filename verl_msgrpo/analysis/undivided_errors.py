@@ -1,7 +1,7 @@
 """Bias and error of the advantages without the std division, in closed form."""
 
 from verl_msgrpo.analysis.rescaling import undivided_rescaling
-from verl_msgrpo.scales import WeightedScales
+from verl_msgrpo.estimator.scales import WeightedScales
 
 
 def undivided_bias(group_size: int, scales: WeightedScales) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from omegaconf import DictConfig
 
-from verl_msgrpo.advantages import ms_grpo_advantages
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.estimator.advantages import ms_grpo_advantages
+from verl_msgrpo.estimator.config import MSGRPOConfig
 from verl_msgrpo.preflight.names import unknown
 from verl_msgrpo.preflight.problems import WARNING, Problem, one_line
 from verl_msgrpo.preflight.run import ACTOR, ROLLOUT, Run

@@ -10,12 +10,12 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from verl_msgrpo.config import MSGRPOConfig, plain_value
-from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
+from verl_msgrpo.common.once import first_time, say_once
+from verl_msgrpo.common.row_keys import row_key
+from verl_msgrpo.estimator.config import MSGRPOConfig, plain_value
+from verl_msgrpo.estimator.metrics import ms_grpo_advantages_and_metrics
 
 logger = logging.getLogger(__name__)
-
-_reported: set[str] = set()  # what this process was told already
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +105,8 @@ def compute_ms_grpo_advantage(
             scores[real], groups[real], settings
         )
         batch.metrics.update({f"ms_grpo/{name}": value for name, value in metrics.items()})
-        _report(groups, advantages, response_mask, last)
-        _report_nonfinite(metrics.get("nonfinite_share", 0.0))
+        _warn_of_nothing_to_learn(groups, advantages, response_mask, last)
+        _warn_of_nonfinite(metrics.get("nonfinite_share", 0.0))
         on_tokens = _on_tokens(advantages[session], response_mask)
     return on_tokens, on_tokens
 
@@ -137,7 +137,7 @@ def ms_grpo_config(algorithm: object) -> MSGRPOConfig:
 def _entry(section: object, name: str) -> object:
     """section[name] or section.name, in plain containers; None where there is none."""
     try:
-        if isinstance(section, Mapping) or hasattr(section, "get"):  # DictConfig is no Mapping
+        if isinstance(section, Mapping) or hasattr(section, "get"):  # DictConfig is not a Mapping
             return _plain(section.get(name, None))
         return _plain(getattr(section, name, None))
     except Exception as error:
@@ -175,18 +175,16 @@ def _sessions(keys: Sequence[str], rows: int) -> tuple[torch.Tensor, torch.Tenso
         return torch.arange(rows), torch.arange(rows)
     last: dict[Hashable, tuple[int, int]] = {}  # session -> its highest index, and the row with it
     session_of_row: list[Hashable] = []
-    for row, key in enumerate(keys):
-        session, _, index_text = str(key).rpartition("_")
-        is_one = "_" in session and index_text.isdecimal()
-        name: Hashable = session if is_one else row
-        index = int(index_text) if is_one else 0
-        session_of_row.append(name)
-        if name not in last or last[name][0] < index:
-            last[name] = (index, row)
-    number = {name: i for i, name in enumerate(last)}
+    for row, key in enumerate(map(row_key, keys)):
+        session: Hashable = row if key is None else (key.uid, key.session)
+        index = 0 if key is None else key.part
+        session_of_row.append(session)
+        if session not in last or last[session][0] < index:
+            last[session] = (index, row)
+    number = {session: i for i, session in enumerate(last)}
     return (
         torch.tensor([row for _, row in last.values()], dtype=torch.int64),
-        torch.tensor([number[name] for name in session_of_row], dtype=torch.int64),
+        torch.tensor([number[session] for session in session_of_row], dtype=torch.int64),
     )
 
 
@@ -197,7 +195,9 @@ def _group_numbers(index: np.ndarray | Sequence[Hashable]) -> torch.Tensor:
         number = {uid: i for i, uid in enumerate(dict.fromkeys(uids))}
         groups = [number[uid] for uid in uids]
     except TypeError as error:
-        raise ValueError(f"ms_grpo: index holds a uid that is no text or number: {error}") from None
+        raise ValueError(
+            f"ms_grpo: index holds a uid that is not a text or number: {error}"
+        ) from None
     if any(isinstance(uid, numbers.Real) and uid != uid for uid in number):
         raise ValueError("ms_grpo: index holds a uid that is NaN; set one uid per prompt")
     return torch.tensor(groups, dtype=torch.int64)
@@ -215,11 +215,12 @@ def _on_tokens(advantages: torch.Tensor, response_mask: torch.Tensor) -> torch.T
     return torch.mul(advantages[:, None], response_mask, out=result)
 
 
-def _report_nonfinite(share: float) -> None:
-    """Warns, once per process, of rewards that do not count."""
-    if share and "nonfinite" not in _reported:
-        _reported.add("nonfinite")
-        logger.warning(
+def _warn_of_nonfinite(share: float) -> None:
+    """Says, once per process, that there are rewards that do not count."""
+    if share:
+        say_once(
+            logger,
+            logging.WARNING,
             "ms_grpo: %.1f%% of this batch's rewards are NaN or infinite; those responses get "
             "advantage 0 and their siblings are compared without them; check the reward function "
             "(in later batches: ms_grpo/nonfinite_share)",
@@ -227,12 +228,13 @@ def _report_nonfinite(share: float) -> None:
         )
 
 
-def _report(
+def _warn_of_nothing_to_learn(
     groups: torch.Tensor, advantages: torch.Tensor, response_mask: torch.Tensor, last: torch.Tensor
 ) -> None:
-    """Warns, once per process, of batches that nothing can be learned from."""
-    if {"first batch", "single"} <= _reported or not len(groups):
+    """Says, once per process, that groups have one response, or that the first batch is all 0."""
+    if not len(groups):
         return
+    first_batch = first_time(__name__, "batch")
     sizes = torch.bincount(groups)
     shared = (sizes > 1).nonzero()[:, 0]
     # Padding rows share one uid, yet have no token that counts.
@@ -240,17 +242,16 @@ def _report(
         len(shared) == 1
         and not response_mask[last[groups == shared[0]].to(response_mask.device)].any()
     )
-    if single and "single" not in _reported:
-        _reported.add("single")
-        logger.warning(
+    if single:
+        say_once(
+            logger,
+            logging.WARNING,
             "ms_grpo: each of the %d groups has one response, so every advantage is 0; "
             "set actor_rollout_ref.rollout.n >= 2, and the same uid for all rollouts of a prompt",
             len(sizes),
         )
-    if "first batch" not in _reported:
-        _reported.add("first batch")
-        if not single and not advantages.any():
-            logger.warning(
-                "ms_grpo: in the first batch no group has rewards that differ, so every advantage "
-                "is 0; check the reward function and the difficulty of the data"
-            )
+    elif first_batch and not advantages.any():
+        logger.warning(
+            "ms_grpo: in the first batch no group has rewards that differ, so every advantage "
+            "is 0; check the reward function and the difficulty of the data"
+        )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.brute_force import advantages
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages_by_group
-from verl_msgrpo.designs import subgroup_design
-from verl_msgrpo.metrics import ms_grpo_advantages_and_metrics
+from verl_msgrpo.estimator.diverse import subgroup_design
+from verl_msgrpo.estimator.metrics import ms_grpo_advantages_and_metrics
+from verl_msgrpo.estimator.reference import reference_advantages
 
 EVERY_SCALE = [0.6889, 0.7866, 0.8223, 0.8320, 0.8223, 0.7866, 0.6889]
 
@@ -60,7 +60,7 @@ def test_without_std_division_the_scale_is_f():
 
 
 def by_definition(rewards, ours):
-    grpo = np.array(advantages(rewards, scales=[len(rewards)]))
+    grpo = np.array(reference_advantages(rewards, scales=[len(rewards)]))
     ours = np.array(ours)
     (scale,), *_ = np.linalg.lstsq(grpo[:, None], ours, rcond=None)
     return {
@@ -84,7 +84,7 @@ def test_groups_of_several_sizes_against_the_definition():
     groups = [(np.exp(3 * rng.normal(size=size))).tolist() for size in (3, 8, 8, 5, 8, 7)]
     groups += [rng.integers(0, 4, size).astype(float).tolist() for size in (6, 8, 8)]
     metrics = metrics_of(*groups, [1.0, 1.0, 1.0])
-    per_group = [by_definition(rewards, advantages(rewards)) for rewards in groups]
+    per_group = [by_definition(rewards, reference_advantages(rewards)) for rewards in groups]
     assert sum(group["sign_flips"] for group in per_group) > 0  # the case holds some
     assert_means(metrics, per_group)
     assert metrics["groups"] == 10
@@ -101,7 +101,8 @@ def test_the_papers_preset_against_the_definition():
     scales = [2, 4, 6, 8]
     chosen = [subgroup_design(8, scale, 8, 0).tolist() for scale in scales]
     per_group = [
-        by_definition(rewards, advantages(rewards, scales, subgroups=chosen)) for rewards in groups
+        by_definition(rewards, reference_advantages(rewards, scales, subgroups=chosen))
+        for rewards in groups
     ]
     assert_means(metrics, per_group)
     assert metrics["subgroups"] == 8 + 8 + 8 + 1

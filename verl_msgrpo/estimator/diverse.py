@@ -1,16 +1,18 @@
-"""Which subgroups "diverse" takes: balanced, distinct, and far apart.
+"""A few subgroups per scale: which ones "diverse" takes, and the average over them.
 
-The paper chooses K subgroups of each size that are far apart in Jaccard distance; how to find them,
-and that every response is in equally many of them, is our choice. Two subgroups of tau members that
-share n of them have the distance 1 - n / (2 tau - n). Balance fixes the sum of n over all pairs of
-subgroups, and the distance is concave in n: the smallest and the mean distance are both at their
-best where all n are as equal as possible. The search evens them out, by exchanges of two members
-that keep the balance.
+The paper chooses K subgroups of each size that are far apart in Jaccard distance. How to find them,
+and that every response is in equally many of them, is our choice.
+
+Two subgroups of tau members that share n of them have the distance 1 - n / (2 tau - n). Balance
+fixes the sum of n over all pairs of subgroups, and the distance is concave in n: the smallest and
+the mean distance are both at their best where all n are as equal as possible. The search evens them
+out, by exchanges of two members that keep the balance.
 """
 
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -21,6 +23,41 @@ RESTARTS = 8  # at most, ...
 ALL_EXCHANGES = 2000  # ... and while they may make no more than that many together
 EXCHANGES = 1000  # at most, per restart
 CANDIDATES = 64  # members per subgroup that an exchange is chosen from
+VALUES_AT_ONCE = 2**20  # of the (groups, subgroups, members) intermediate: 8 MiB each
+
+
+def advantages_over_design(
+    rewards: torch.Tensor,
+    subgroups: Sequence[tuple[torch.Tensor, float]],
+    epsilon: torch.Tensor | None,
+) -> torch.Tensor:
+    """Averages subgroup advantages over the chosen subgroups that contain a response.
+
+    Args:
+        rewards: (n, G) float64, finite.
+        subgroups: one pair per scale: (K, tau) int64 members of each subgroup, everybody in at
+            least one, and the weight of the scale.
+        epsilon: (n,) float64, 0 .. 1e300, added to the std; None: do not divide.
+
+    Returns:
+        (n, G) float64; equal rewards of a subgroup contribute exactly 0.
+    """
+    result = torch.zeros_like(rewards)
+    for members, weight in subgroups:
+        step = max(1, VALUES_AT_ONCE // members.numel())
+        flat = members.flatten()
+        share = weight / torch.bincount(flat, minlength=rewards.shape[1]).double()
+        for start in range(0, len(rewards), step):
+            part = slice(start, start + step)
+            inside = rewards[part, members]
+            inside = inside - inside[:, :, :1]  # the mean of equal rewards is now exact
+            inside -= inside.mean(dim=2, keepdim=True)
+            if epsilon is not None:
+                std = (inside.square().sum(dim=2, keepdim=True) / (members.shape[1] - 1)).sqrt()
+                inside /= (std + epsilon[part, None, None]).clamp_(min=1e-200)
+            inside *= share[members]
+            result[part].index_add_(1, flat, inside.flatten(start_dim=1))
+    return result
 
 
 def design_size(group_size: int, scale: int, subgroups: int) -> int:
@@ -144,7 +181,7 @@ def _evened_out(design: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarra
     overlaps = (members @ members.T).astype(np.int16 if scale < 2**15 else np.int64)
     np.fill_diagonal(overlaps, 0)
     most = math.ceil(overlaps.sum(dtype=np.int64) / (size * (size - 1)))
-    np.fill_diagonal(overlaps, -1)  # a subgroup with itself is no pair
+    np.fill_diagonal(overlaps, -1)  # a subgroup with itself is not a pair
     shared = np.arange(scale + 1)
     # Minus the distance, more than the least possible largest overlap punished, and twins shunned.
     cost = shared / (2 * scale - shared) + 10.0 * np.maximum(shared - most, 0) ** 2

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from verl_msgrpo.reward_values import has_variance, merge_ties, unit_magnitude, unit_range
+from verl_msgrpo.estimator.groups import has_variance, merge_ties, unit_magnitude, unit_range
 
 
 def varied(rewards, dtype):

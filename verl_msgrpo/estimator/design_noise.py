@@ -1,6 +1,6 @@
 """How large the error is that a choice of few subgroups adds, without computing all of them.
 
-A design (see designs.py) says nothing of which response is which: with the responses relabelled at
+A design (see diverse.py) says nothing of which response is which: with the responses relabelled at
 random it is as good, and over all relabellings its advantages A average to A', those over all
 subgroups of the same scales. So, for two relabellings, A and A'' are independent estimates of A',
 and |A - A''|^2 / 2 has the mean of |A - A'|^2. What the trainer computes is one of them; the other
@@ -11,20 +11,16 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from verl_msgrpo.block_advantages import epsilon_in_units
-from verl_msgrpo.blocks import Block
-from verl_msgrpo.config import MSGRPOConfig
-from verl_msgrpo.designs import subgroup_design
-from verl_msgrpo.scales import WeightedScales
+from verl_msgrpo.estimator.config import MSGRPOConfig
+from verl_msgrpo.estimator.diverse import subgroup_design
+from verl_msgrpo.estimator.exact import Floats, Ints
+from verl_msgrpo.estimator.groups import Block
+from verl_msgrpo.estimator.scales import WeightedScales
 
 RELABELLINGS = 32  # at most, in each block of groups of one size
 VALUES_AT_ONCE = 2**18  # of the (relabellings, members of all subgroups) intermediate
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class FlatDesign(NamedTuple):
@@ -66,7 +62,7 @@ def design_errors(
     labels = _relabellings(size)[:, :pairs]
     epsilon = None
     if config.normalize_by_std is not False:
-        epsilon = epsilon_in_units(block, config).numpy()[chosen]
+        epsilon = block.in_units(config.epsilon).numpy()[chosen]
     again = flat_advantages(block.values.numpy()[chosen, labels], design, epsilon)
     before = ours.numpy()[chosen, labels]
     return _mean_square(before - again) / 2, (_mean_square(before) + _mean_square(again)) / 2
@@ -77,7 +73,7 @@ def _mean_square(numbers: Floats) -> float:
 
 
 def flat_advantages(values: Floats, design: FlatDesign, epsilon: Floats | None) -> Floats:
-    """As `diverse_subgroups.advantages_over`, all scales at once: quicker for few groups.
+    """As `diverse.advantages_over_design`, all scales at once: quicker for few groups.
 
     Args:
         values: (G, n), finite, a column for each group.

@@ -1,19 +1,26 @@
-"""What MS-GRPO did to the rewards of a batch, in a few numbers."""
+"""What MS-GRPO did to the rewards of a batch, in a few numbers.
+
+A leaf: it reads the workings of a call, and nothing of the estimator reads it.
+"""
 
 import math
 
 import numpy as np
 import torch
 
-from verl_msgrpo.advantages import Comparison, compare, one_thread
-from verl_msgrpo.block_advantages import epsilon_in_units, in_reward_units
-from verl_msgrpo.blocks import Block
-from verl_msgrpo.config import MSGRPOConfig
-from verl_msgrpo.design_noise import Floats, design_errors
-from verl_msgrpo.designs import design_size
-from verl_msgrpo.scales import WeightedScales
+from verl_msgrpo.estimator.advantages import (
+    Workings,
+    compute_advantages,
+    in_reward_units,
+    one_thread,
+)
+from verl_msgrpo.estimator.config import MSGRPOConfig
+from verl_msgrpo.estimator.design_noise import Floats, design_errors
+from verl_msgrpo.estimator.diverse import design_size
+from verl_msgrpo.estimator.groups import Block
+from verl_msgrpo.estimator.scales import WeightedScales
 
-MOST_SUBGROUPS = 1e300  # more are counted as so many: 2**1024 is no float
+MOST_SUBGROUPS = 1e300  # more are counted as so many: 2**1024 is not a float
 _ROUNDING = 1e-9  # an advantage below this share of the group's largest has no sign
 
 
@@ -31,8 +38,8 @@ def ms_grpo_advantages_and_metrics(
         nonfinite_share     share of rewards that are NaN or infinite and do not count
         scale               c: A is c times GRPO, as nearly as that goes (least squares); 0 where A
                             is 0, as all of few chosen subgroups may be without variance
-        correction          |A - c B| / |A|: what is no rescaled GRPO; 0 for binary rewards, and
-                            where A is 0
+        correction          |A - c B| / |A|: the share that is not GRPO rescaled; 0 for binary
+                            rewards, and where A is 0
         sign_flips          share of responses whose advantage has the opposite sign of GRPO's
         distinct_rewards    number of different rewards in a group
         subgroups           number of subgroups that were averaged over in a group, 1e300 at most
@@ -53,32 +60,32 @@ def ms_grpo_advantages_and_metrics(
         TypeError, ValueError: as for `ms_grpo_advantages_by_group`.
     """
     config = MSGRPOConfig() if config is None else config
-    advantages, comparison = compare(rewards, group_index, config)
-    metrics = metrics_of(comparison, config)
+    advantages, workings = compute_advantages(rewards, group_index, config)
+    metrics = metrics_of(workings, config)
     if len(rewards):
         metrics["nonfinite_share"] = 1 - int(torch.isfinite(rewards).sum()) / len(rewards)
     return advantages, metrics
 
 
-def metrics_of(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
-    """The metrics above that are about groups, of a comparison that was made with `config`."""
+def metrics_of(workings: Workings, config: MSGRPOConfig) -> dict[str, float]:
+    """The metrics above that are about groups, of a call with `config`."""
     with one_thread():
-        return _metrics(comparison, config)
+        return _metrics(workings, config)
 
 
-def _metrics(comparison: Comparison, config: MSGRPOConfig) -> dict[str, float]:
-    groups = comparison.groups
+def _metrics(workings: Workings, config: MSGRPOConfig) -> dict[str, float]:
+    groups = workings.groups
     metrics = {"groups": float(groups)}
-    with_signal = sum(len(block.rows) for block in comparison.blocks)
+    with_signal = sum(len(block.rows) for block in workings.blocks)
     if groups:
         metrics["homogeneous_share"] = 1 - with_signal / groups
     if not with_signal:
         return metrics
-    blocks = zip(comparison.blocks, comparison.scales, comparison.advantages, strict=True)
-    sums = [_sums(*block, comparison.takes_all, config) for block in blocks]
+    blocks = zip(workings.blocks, workings.scales, workings.advantages, strict=True)
+    sums = [_sums(*block, workings.takes_all, config) for block in blocks]
     for name in sums[0]:
         metrics[name] = sum(block[name] for block in sums) / with_signal
-    metrics["design_noise"] = _design_noise(comparison, config)
+    metrics["design_noise"] = _design_noise(workings, config)
     return metrics
 
 
@@ -134,7 +141,7 @@ def _within_group(block: Block, config: MSGRPOConfig) -> Floats:
     if config.normalize_by_std is False:
         return deviations
     variance = np.square(deviations).sum(axis=0) / (len(values) - 1)
-    return deviations / (np.sqrt(variance) + epsilon_in_units(block, config).numpy())
+    return deviations / (np.sqrt(variance) + block.in_units(config.epsilon).numpy())
 
 
 def _subgroups(
@@ -162,12 +169,12 @@ def _sum_of_sizes(sizes: Floats, block: Block, config: MSGRPOConfig) -> float:
     return float(np.minimum(in_units, np.finfo(np.float32).max).sum())
 
 
-def _design_noise(comparison: Comparison, config: MSGRPOConfig) -> float:
-    if comparison.takes_all:
+def _design_noise(workings: Workings, config: MSGRPOConfig) -> float:
+    if workings.takes_all:
         return 0.0
     error = size = 0.0
     for block, scales, ours in zip(
-        comparison.blocks, comparison.scales, comparison.advantages, strict=True
+        workings.blocks, workings.scales, workings.advantages, strict=True
     ):
         taken, possible = _subgroups(block.values.shape[1], scales, False, config)
         block_error, block_size = design_errors(block, ours, scales, config)

@@ -2,7 +2,7 @@
 
 import functools
 
-from verl_msgrpo.config import MSGRPOConfig
+from verl_msgrpo.estimator.config import MSGRPOConfig
 
 
 def dilated_scales(group_size: int, num_scales: int, min_scale: int = 2) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 import pytest
 
 from verl_msgrpo import MSGRPOConfig
-from verl_msgrpo.scales import dilated_scales, weighted_scales
+from verl_msgrpo.estimator.scales import dilated_scales, weighted_scales
 
 
 @pytest.mark.parametrize(

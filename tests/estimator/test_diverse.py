@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from verl_msgrpo.designs import design_size, subgroup_design
+from verl_msgrpo.estimator.diverse import design_size, subgroup_design
 
 
 def memberships(design, group_size):

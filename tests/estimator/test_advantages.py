@@ -3,6 +3,7 @@ import logging
 import math
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,18 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import brute_force
-from verl_msgrpo import (
-    MSGRPOConfig,
-    advantages,
-    all_subgroups,
-    ms_grpo_advantages,
-    term_table,
-    term_tiles,
-)
-from verl_msgrpo.advantages import ms_grpo_advantages_by_group
-from verl_msgrpo.designs import subgroup_design
-from verl_msgrpo.scales import dilated_scales
+from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
+from verl_msgrpo.common import once
+from verl_msgrpo.estimator import advantages, exact, exact_tiles
+from verl_msgrpo.estimator.advantages import ms_grpo_advantages_by_group
+from verl_msgrpo.estimator.diverse import subgroup_design
+from verl_msgrpo.estimator.reference import reference_advantages
+from verl_msgrpo.estimator.scales import dilated_scales
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "ms_grpo.json").read_text())
 ALL = MSGRPOConfig(subgroups="all")
@@ -30,6 +26,11 @@ EXACT = MSGRPOConfig(subgroups="all", epsilon=0)
 
 def of_one_group(rewards, config=None, dtype=torch.float64):
     return ms_grpo_advantages(torch.tensor([rewards], dtype=dtype), config)[0].tolist()
+
+
+def by_definition(rewards, *settings, **named):
+    """The reference in exact arithmetic, but for the square root."""
+    return reference_advantages([Fraction(reward) for reward in rewards], *settings, **named)
 
 
 def grpo(rewards):
@@ -169,7 +170,7 @@ def test_brute_force(rewards, epsilon, data):
     )
     # Rewards below the resolution that equality is defined with are another test's business.
     rewards = [0.0 if abs(x) < 1e-30 else x for x in rewards]
-    expected = brute_force.advantages(rewards, scales, weights, epsilon, normalize)
+    expected = by_definition(rewards, scales, weights, epsilon, normalize)
     assert of_one_group(rewards, config) == close(expected, 1e-11)
 
 
@@ -177,13 +178,13 @@ def test_brute_force(rewards, epsilon, data):
 @given(rewards=st.lists(reward, min_size=9, max_size=10))
 def test_every_scale_by_brute_force(rewards):
     rewards = [0.0 if abs(x) < 1e-30 else x for x in rewards]
-    assert of_one_group(rewards, ALL) == close(brute_force.advantages(rewards), 1e-11)
+    assert of_one_group(rewards, ALL) == close(by_definition(rewards), 1e-11)
 
 
 def test_tight_clusters_keep_their_precision():
     """Spreads of 1e-12 inside a range of 1000, epsilon 0: nothing cancels."""
     rewards = [0.0, 1e-12, 3e-12, 1000.0, 1.0, 1.0 + 2**-48]
-    assert of_one_group(rewards, EXACT) == close(brute_force.advantages(rewards, epsilon=0))
+    assert of_one_group(rewards, EXACT) == close(by_definition(rewards, epsilon=0))
 
 
 # --- invariances
@@ -287,7 +288,7 @@ def test_extreme_rewards_stay_finite():
     undivided = of_one_group([3e38] * 7 + [-3e38], MSGRPOConfig(normalize_by_std=False))
     assert all(math.isfinite(x) for x in undivided)
     assert of_one_group([0.0, 1e-310, 3e-310], EXACT) == close(
-        brute_force.advantages([0, 1, 3], epsilon=0), 1e-9
+        by_definition([0, 1, 3], epsilon=0), 1e-9
     )
 
 
@@ -386,7 +387,7 @@ def test_all_refuses_what_exceeds_the_budget_and_says_what_to_do():
 
 
 def test_auto_never_mixes(caplog):
-    advantages._log_choice.cache_clear()
+    once.forget()
     generator = torch.manual_seed(9)
     small = torch.rand(8, dtype=torch.float64, generator=generator)
     large = torch.rand(20, dtype=torch.float64, generator=generator)
@@ -395,7 +396,7 @@ def test_auto_never_mixes(caplog):
     auto = MSGRPOConfig(num_scales=4, subgroups="auto")
     diverse = MSGRPOConfig(num_scales=4, subgroups="diverse")
     all_ = MSGRPOConfig(num_scales=4, subgroups="all")
-    with caplog.at_level(logging.INFO, "verl_msgrpo.advantages"):
+    with caplog.at_level(logging.INFO, "verl_msgrpo.estimator.advantages"):
         for _ in range(2):
             result = ms_grpo_advantages_by_group(both, index, auto)
             assert torch.equal(result, ms_grpo_advantages_by_group(both, index, diverse))
@@ -421,7 +422,7 @@ def test_diverse_by_brute_force(size, normalize):
         torch.rand(size, dtype=torch.float64, generator=generator).tolist(),
         torch.randint(0, 2, (size,), generator=generator).double().tolist(),
     ):
-        expected = brute_force.advantages(rewards, scales, normalize=normalize, subgroups=subgroups)
+        expected = by_definition(rewards, scales, normalize=normalize, subgroups=subgroups)
         assert of_one_group(rewards, config) == close(expected, 1e-10)
 
 
@@ -462,10 +463,10 @@ def test_chunks_do_not_change_the_result(monkeypatch):
     rewards = torch.rand(7, 11, dtype=torch.float64, generator=torch.manual_seed(12))
     rewards[:3] = (4 * rewards[:3]).round()  # few terms: one table
     whole = ms_grpo_advantages(rewards, ALL)
-    for module in (term_table, term_tiles):
+    for module in (exact, exact_tiles):
         monkeypatch.setattr(module, "CELLS_AT_ONCE", 100)
     assert torch.allclose(ms_grpo_advantages(rewards, ALL), whole, rtol=1e-12, atol=1e-14)
-    monkeypatch.setattr(all_subgroups, "CACHED_TERMS", 0)
+    monkeypatch.setattr(advantages, "CACHED_TERMS", 0)
     assert torch.allclose(ms_grpo_advantages(rewards, ALL), whole, rtol=1e-12, atol=1e-14)
 
 

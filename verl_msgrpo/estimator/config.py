@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Self
+
+from verl_msgrpo.common.numbers import integer, not_allowed, real
 
 SUBGROUPS: Final = ("all", "diverse", "auto")
 PRESETS: Final = {"paper": {"num_scales": 4, "subgroups_per_scale": 8, "subgroups": "diverse"}}
@@ -156,40 +157,15 @@ def _checked(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _error(name: str, allowed: str, got: object) -> ValueError:
-    try:
-        shown = str(got)[:80]
-    except (ValueError, RecursionError):  # too many digits, lists too deep
-        shown = type(got).__name__
-    return ValueError(f"ms_grpo.{name}: allowed is {allowed}, got {shown!r}")
+    return not_allowed(f"ms_grpo.{name}", allowed, got)
 
 
 def _integer(name: str, value: object, low: int, high: int | None = None) -> int:
-    allowed = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
-    # float(): 4.0 is 4; bool is an int to Python, yet never meant as one here.
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        if not (isinstance(value, float) and value.is_integer()):
-            raise _error(name, allowed, value)
-        value = int(value)
-    try:
-        number = value.__index__()
-    except TypeError:  # arrays have the method, whatever is in them
-        raise _error(name, allowed, value) from None
-    if number < low or (high is not None and number > high):
-        raise _error(name, allowed, value)
-    return number
+    return integer(f"ms_grpo.{name}", value, low, high)
 
 
 def _non_negative(name: str, value: object) -> float:
-    allowed = "a finite number >= 0"
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        raise _error(name, allowed, value)
-    try:
-        number = float(value)
-    except (OverflowError, TypeError, ValueError):
-        raise _error(name, allowed, value) from None
-    if not (math.isfinite(number) and number >= 0):
-        raise _error(name, allowed, value)
-    return number
+    return real(f"ms_grpo.{name}", value, 0)
 
 
 def _sequence(name: str, allowed: str, value: object) -> tuple[object, ...] | None:

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.brute_force import advantages
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
-from verl_msgrpo.advantages import compare
-from verl_msgrpo.design_noise import _flat_design, design_errors, flat_advantages
-from verl_msgrpo.designs import subgroup_design
-from verl_msgrpo.diverse_subgroups import advantages_over
-from verl_msgrpo.scales import weighted_scales
+from verl_msgrpo.estimator.advantages import compute_advantages
+from verl_msgrpo.estimator.design_noise import _flat_design, design_errors, flat_advantages
+from verl_msgrpo.estimator.diverse import advantages_over_design, subgroup_design
+from verl_msgrpo.estimator.reference import reference_advantages
+from verl_msgrpo.estimator.scales import weighted_scales
 
 
 def flat_design(size, config):
@@ -29,7 +28,7 @@ def test_all_scales_at_once_are_the_scales_one_by_one(size, epsilon):
     scales = weighted_scales(size, config)
     chosen = [(subgroup_design(size, tau, 5, 0), weight) for tau, weight in scales]
     column = None if epsilon is None else torch.full((10,), epsilon, dtype=torch.float64)
-    expected = advantages_over(torch.from_numpy(values), chosen, column)
+    expected = advantages_over_design(torch.from_numpy(values), chosen, column)
     column = None if epsilon is None else np.full(10, epsilon)
     found = flat_advantages(values.T, flat_design(size, config), column)
     np.testing.assert_allclose(found.T, expected.numpy(), rtol=1e-12, atol=1e-12)
@@ -43,7 +42,7 @@ def test_relabelled_designs_average_to_all_subgroups(few):
     by_label = flat_advantages(rewards[labels], flat_design(4, config), np.full(24, 1e-6))
     average = np.zeros(4)
     np.add.at(average, labels, by_label / 24)
-    assert average == pytest.approx(advantages(rewards.tolist()), abs=1e-12)
+    assert average == pytest.approx(reference_advantages(rewards.tolist()), abs=1e-12)
 
 
 def sums_of_squares(draw, size, config):
@@ -54,8 +53,8 @@ def sums_of_squares(draw, size, config):
     for _ in range(60):
         rewards = torch.from_numpy(draw(rng, (32, size)))
         index = torch.arange(32).repeat_interleave(size)
-        _, comparison = compare(rewards.flatten(), index, config)
-        (block,), (scales,), (ours,) = comparison[:3]
+        _, workings = compute_advantages(rewards.flatten(), index, config)
+        (block,), (scales,), (ours,) = workings[:3]
         estimated += np.multiply(design_errors(block, ours, scales, config), ours.numel())
         few, every = ms_grpo_advantages(rewards, config), ms_grpo_advantages(rewards, all_of_them)
         exact += [(few - every).square().sum(), few.square().sum()]

@@ -1,8 +1,8 @@
-"""The average over all subgroups where there are many terms, as rectangles of them.
+"""The sum of exact.py where there are many terms, as rectangles of them.
 
-The distinct values are dealt into two halves, a and b, so that every term is a pair of one row of
+The distinct values are dealt into two halves, a and b, so that every term k is a pair of one row of
 each half's table of counts: the sums over terms become small matrix products, which take much less
-than the number of terms times the number of pairs of values.
+than the number of terms times the number of pairs of values. The symbols are those of exact.py.
 """
 
 import dataclasses
@@ -12,8 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from verl_msgrpo.scales import WeightedScales
-from verl_msgrpo.terms import Ints, log_binomials, log_weights, term_rows, weights_over_std
+from verl_msgrpo.estimator.exact import (
+    Ints,
+    log_binomials,
+    log_weights,
+    term_rows,
+    weights_over_std,
+)
+from verl_msgrpo.estimator.scales import WeightedScales
 
 CELLS_AT_ONCE = 2**17  # of the (groups, rows, columns) intermediate: 1 MiB each, stays in cache
 CELLS_WITHOUT_THOUGHT = 2**13  # so many are cheaper than many small products
@@ -25,8 +31,8 @@ class Tile:
 
     Attributes:
         counts_a, counts_b: (R_a, V_a) and (R_b, V_b) float64, members per distinct value.
-        weight: (R_a, R_b) float64, the p_k above times root / tau; 0 for no term.
-        root: (R_a, R_b) float64, sqrt(tau (tau - 1)).
+        weight: (R_a, R_b) float64, (p_k / tau) root_k; 0 where the pair is not a term.
+        root: (R_a, R_b) float64, root_k = sqrt(tau (tau - 1)).
     """
 
     counts_a: torch.Tensor
@@ -92,16 +98,7 @@ def term_tiles(counts: tuple[int, ...], scales: WeightedScales) -> TermTiles:
 def advantages_over_tiles(
     values: torch.Tensor, plan: TermTiles, epsilon: torch.Tensor
 ) -> torch.Tensor:
-    """Sum of the advantages of the c_v members with each value.
-
-    Args:
-        values: (n, V) float64, distinct values of n groups.
-        plan: of V distinct values.
-        epsilon: (n,) float64, in units of `values`.
-
-    Returns:
-        (n, V) float64, c_v * A_v.
-    """
+    """As `exact.advantages_over_table`, for a plan of tiles."""
     half_a, half_b, tiles = plan
     per_group = max(
         max(len(tile.counts_a) * len(tile.counts_b) for tile in tiles),
@@ -121,12 +118,12 @@ def advantages_over_tiles(
 def _advantages_of_halves(
     a: torch.Tensor, b: torch.Tensor, tiles: Sequence[Tile], epsilon: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """c_v * A_v for the values a (n, V_a) and b (n, V_b) of each half."""
+    """c_v A_v for the values a (n, V_a) and b (n, V_b) of each half."""
     gap_aa = a[:, :, None] - a[:, None, :]
     gap_bb = b[:, :, None] - b[:, None, :]
     gap_ba = b[:, :, None] - a[:, None, :]
     square_aa, square_bb, square_ba = gap_aa.square(), gap_bb.square(), gap_ba.square()
-    # sum over terms of weight / (std + epsilon) * k_u * k_v
+    # sum over terms of (p_k / tau) k_u k_v / (std_k + epsilon)
     pull_aa, pull_bb = torch.zeros_like(gap_aa), torch.zeros_like(gap_bb)
     pull_ba = torch.zeros_like(gap_ba)
     for tile in tiles:
@@ -157,7 +154,7 @@ def _rectangles(size_a: Ints, size_b: Ints, sizes: Ints) -> list[tuple[Ints, Int
     useful = pairs.sum()
     if len(size_a) * len(size_b) <= max(4 * useful, CELLS_WITHOUT_THOUGHT):
         parts = [(np.arange(len(size_a)), np.arange(len(size_b)))]
-    else:  # few scales: one rectangle a pair of sizes wastes nothing
+    else:  # few scales: one rectangle per pair of sizes wastes nothing
         parts = [
             (np.flatnonzero(size_a == s_a), np.flatnonzero(size_b == s_b))
             for s_a, s_b in np.argwhere(pairs)
