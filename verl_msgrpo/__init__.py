@@ -7,7 +7,7 @@ for its plugin, and most of those processes never compute an advantage.
 import importlib
 from typing import TYPE_CHECKING
 
-from verl_msgrpo._version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from verl_msgrpo.estimator.advantages import ms_grpo_advantages, ms_grpo_advantages_by_group

@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from verl_msgrpo._version import __version__
+from verl_msgrpo import __version__
 from verl_msgrpo.errors import UserError
 
 # name -> (module with `add_arguments(parser)` and `run(args) -> exit code`, one-line help)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from verl_msgrpo._version import __version__
+from verl_msgrpo import __version__
 from verl_msgrpo.checked_versions import (
     CHECKED_VERSIONS,
     VERL_RANGE,

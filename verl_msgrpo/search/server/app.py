@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from verl_msgrpo._version import __version__
+from verl_msgrpo import __version__
 from verl_msgrpo.search.server.backends import BackendBroken, BackendUnavailable, Hit
 from verl_msgrpo.search.server.batching import Overloaded
 from verl_msgrpo.search.server.metrics import Metrics

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from verl_msgrpo._version import __version__
+from verl_msgrpo import __version__
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.search.server.passages import OFFSETS_FILE, PASSAGES_FILE
 
