@@ -7,8 +7,7 @@ import pytest
 
 from verl_msgrpo.report.printed_settings import read_printed_settings
 from verl_msgrpo.report.settings import read_settings
-from verl_msgrpo.report.settings_file import metrics_file, settings_file, write_settings
-from verl_msgrpo.report.without_secrets import HIDDEN, without_secrets
+from verl_msgrpo.verl_plugin.settings_file import HIDDEN, settings_file, write_settings
 
 CONFIG = {
     "actor_rollout_ref": {
@@ -152,21 +151,3 @@ def test_secrets_are_not_written(metrics):
 def test_secrets_of_others_are_not_read(metrics):
     settings_file(metrics).write_text(json.dumps(SECRETS))
     assert read_settings(metrics).values == WITHOUT_SECRETS
-
-
-def test_where_verl_writes(monkeypatch, tmp_path):
-    assert str(metrics_file("p", "e", {"VERL_FILE_LOGGER_PATH": "/x/m.jsonl"})) == "/x/m.jsonl"
-    tracking = pytest.importorskip("verl.utils.tracking")
-    monkeypatch.delenv("VERL_FILE_LOGGER_PATH", raising=False)
-    monkeypatch.setenv("VERL_FILE_LOGGER_ROOT", str(tmp_path))
-    logger = tracking.FileLogger("p", "e")
-    logger.finish()
-    environ = {"VERL_FILE_LOGGER_ROOT": str(tmp_path)}
-    assert str(metrics_file("p", "e", environ)) == logger.filepath
-
-
-def test_secrets_in_the_query_of_a_url_are_hidden():
-    url = "http://10.0.0.5:8000/retrieve?topk=3&api_key=abc123&access_token=x.y#top"
-    assert without_secrets({"url": url}) == {
-        "url": "http://10.0.0.5:8000/retrieve?topk=3&api_key=(hidden)&access_token=(hidden)#top"
-    }

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from verl_msgrpo.report.printed_settings import read_printed_settings
-from verl_msgrpo.report.settings_file import settings_file
-from verl_msgrpo.report.without_secrets import without_secrets
+from verl_msgrpo.verl_plugin.settings_file import settings_file, without_secrets
 
 METRICS = "metrics.jsonl"
 MAX_FILE_BYTES = 2**23

@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 
-from verl_msgrpo.report.settings_file import metrics_file, write_settings
 from verl_msgrpo.search.metrics import search_metrics
 from verl_msgrpo.verl_plugin.estimator import TrainerBatch, ms_grpo_config, trainer_batch
+from verl_msgrpo.verl_plugin.settings_file import metrics_file, write_settings
 
 logger = logging.getLogger(__name__)
 

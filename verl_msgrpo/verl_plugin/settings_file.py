@@ -1,7 +1,13 @@
-"""Settings without keys, tokens and passwords, which files that are passed on must not hold."""
+"""A run's settings in a file beside verl's metrics, without keys, tokens and passwords.
 
+The trainer writes it when training begins; `verl-msgrpo report` compares runs by it. Needs no verl.
+"""
+
+import json
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 HIDDEN = "(hidden)"
 
@@ -12,6 +18,32 @@ _SECRET = re.compile(
 )
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@
 _QUERY = re.compile(r"(?<=[?&])([^=&\s]{1,100})=([^&#\s]+)")
+
+
+def settings_file(metrics: Path) -> Path:
+    """Where the settings of a run are: `metrics.config.json` beside `metrics.jsonl`."""
+    return metrics.with_suffix(".config.json")
+
+
+def metrics_file(project: str, experiment: str, environ: Mapping[str, str]) -> Path:
+    """Where verl's file logger writes (verl 0.9, `verl.utils.tracking.FileLogger`)."""
+    if path := environ.get("VERL_FILE_LOGGER_PATH"):
+        return Path(path)
+    root = os.path.expanduser(environ.get("VERL_FILE_LOGGER_ROOT", "."))
+    return Path(root, project, f"{experiment}.jsonl")
+
+
+def write_settings(metrics: Path, config: object) -> None:
+    """Writes plain nested settings without secrets; what JSON does not know becomes text.
+
+    Raises:
+        OSError: the file cannot be written.
+        TypeError, RecursionError: a key is neither text nor number; nested too deeply.
+    """
+    text = json.dumps(without_secrets(config), indent=1, default=str)
+    path = settings_file(metrics)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def without_secrets(value: object, is_secret: bool = False) -> object:
