@@ -7,7 +7,7 @@ from collect import ACCURACY, CORRECTION
 from plan import BASELINE, EXACT, METHODS, REWARDS
 from quantities import FINAL, MEAN, Quantity, Results, by_seed, difference, mean_of, smoothed
 
-from verl_msgrpo.report.plot import COLOURS, DPI, empty_figure, plot_curves
+from verl_msgrpo.report.figures import COLOURS, DPI, empty_figure, plot_curves
 from verl_msgrpo.report.runs import Series
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from collect import ACCURACY, HELD_OUT
 from plan import Run
 
-from verl_msgrpo.report.intervals import Mean, mean_over_seeds, paired_difference
+from verl_msgrpo.evaluation.intervals import Mean, mean_over_seeds, paired_difference
 from verl_msgrpo.report.runs import Series
 
 TARGET, SMOOTHED_STEPS, LAST_STEPS = 0.7, 3, 5

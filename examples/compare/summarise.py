@@ -28,7 +28,7 @@ from quantities import (
 from results_file import read_results
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.report.intervals import Mean
+from verl_msgrpo.evaluation.intervals import Mean
 
 Rows = list[list[str]]  # the first is the heading
 

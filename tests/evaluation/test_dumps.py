@@ -1,3 +1,4 @@
+import functools
 import json
 import re
 
@@ -5,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.evaluation.files import groups, verl_row, write_rows
+from verl_msgrpo.common.json_lines import objects_of
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.evaluation import json_lines
+from verl_msgrpo.evaluation import dumps
 from verl_msgrpo.evaluation.dumps import NO_ANSWER, NO_PRED, read_samples
 
 
@@ -70,6 +72,22 @@ def test_a_dump_of_the_old_trainer_is_grouped_by_prompt(path):
 def test_a_uid_that_is_no_row_key_names_the_prompt(path):
     rows = [verl_row("Q", "", 1.0) | {"uid": uid} for uid in ("a-1", "a-1", "b_x_1")]
     assert read_samples(write_rows(path, rows)).prompts.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("session", ["x", "²", "\u0663", "1" * 10, "-1", ""])
+def test_a_row_key_needs_two_short_numbers(path, session):
+    """Any other uid names a prompt, of which each row is a sample."""
+    rows = [verl_row("Q", "u", 1.0, session=session, index=0) for _ in range(2)]
+    samples = read_samples(write_rows(path, rows))
+    assert samples.prompts.tolist() == [0, 0]
+    keyed = [verl_row("Q", "u", 1.0, session=9, index=n) for n in range(2)]
+    assert read_samples(write_rows(path, keyed)).prompts.tolist() == [0]
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_row(path):
+    write_rows(path, groups([1, 0]))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_samples(path).numbers["acc"].tolist() == [1, 0]
 
 
 def test_samples_of_any_origin(path):
@@ -149,7 +167,7 @@ def test_nesting_is_bounded(path, depth):
 
 
 def test_long_lines_are_refused(path, monkeypatch):
-    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(dumps, "objects_of", functools.partial(objects_of, limit=100))
     rows = groups([1])
     write_rows(path, rows)
     assert read_samples(path).rows == 1

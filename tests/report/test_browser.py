@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.report.test_report_command import HOSTILE, page_with
+from tests.report.test_command import HOSTILE, page_with
 
 pytest.importorskip("matplotlib")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")

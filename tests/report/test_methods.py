@@ -1,8 +1,7 @@
 """Which runs belong together, and which differences are named."""
 
 from tests.report.files import settings_of, write_run
-from verl_msgrpo.report.differences import differences, warnings
-from verl_msgrpo.report.methods import group_runs, method_of
+from verl_msgrpo.report.methods import differences, group_runs, method_of, warnings
 from verl_msgrpo.report.runs import read_run
 
 
@@ -71,7 +70,7 @@ def test_differences_outside_of_the_algorithm_come_first(tmp_path):
     ]
     said = " ".join(warnings([grpo, ours], found))
     assert "1 setting(s) outside of `algorithm` differ" in said
-    assert "One run a method" in said
+    assert "One run per method" in said
     assert "different seeds" not in said
 
 
@@ -91,6 +90,6 @@ def test_what_makes_a_comparison_unfair_is_said(tmp_path):
     methods = [method_of("grpo", grpo), method_of("ours", [a_run(tmp_path / "o-seed3")])]
     said = " ".join(warnings(methods, differences(methods)))
     assert "Runs of grpo differ in actor_rollout_ref.actor.optim.lr." in said
-    assert "no settings were found: o-seed3" in said
+    assert "Settings unknown, and so not compared: o-seed3" in said
     assert "different steps (g-seed1 3, g-seed2 4, o-seed3 3)" in said
     assert "different seeds (grpo has 1, 2; ours has 3)" in said

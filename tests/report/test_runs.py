@@ -1,8 +1,14 @@
+"""A run's metrics and settings, from whole files and from broken ones."""
+
+import json
+
 import pytest
 
 from tests.report.files import write_run
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.report.runs import read_run
+from verl_msgrpo.report import runs
+from verl_msgrpo.report.runs import read_run, read_settings
+from verl_msgrpo.verl_plugin.settings_file import HIDDEN, settings_file, write_settings
 
 
 def read(path):
@@ -89,3 +95,67 @@ def test_errors_name_the_path_and_what_is_wrong(tmp_path):
         read(tmp_path)
     with pytest.raises(UserError, match="no line of verl's file logger"):
         read(tmp_path / "other.jsonl")
+
+
+# --- Settings -------------------------------------------------------------------------------------
+
+CONFIG = {
+    "actor_rollout_ref": {
+        "actor": {"optim": {"lr": 1e-4, "betas": [0.9, 0.999]}, "strategy": "fsdp2"},
+        "rollout": {"n": 8, "top_k": -1, "note": "it's {odd}: " + "many words " * 20},
+    },
+    "algorithm": {"adv_estimator": "ms_grpo", "ms_grpo": {"scales": None}},
+    "data": {"seed": 1, "shuffle": True},
+}
+FLAT = {
+    "actor_rollout_ref.actor.optim.lr": "0.0001",
+    "actor_rollout_ref.actor.optim.betas": "[0.9, 0.999]",
+    "actor_rollout_ref.actor.strategy": '"fsdp2"',
+    "actor_rollout_ref.rollout.n": "8",
+    "actor_rollout_ref.rollout.top_k": "-1",
+    "actor_rollout_ref.rollout.note": json.dumps(CONFIG["actor_rollout_ref"]["rollout"]["note"]),
+    "algorithm.adv_estimator": '"ms_grpo"',
+    "algorithm.ms_grpo.scales": "null",
+    "data.seed": "1",
+    "data.shuffle": "true",
+}
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    return tmp_path / "metrics.jsonl"
+
+
+def test_settings_are_flat_json(metrics):
+    write_settings(metrics, CONFIG)
+    assert read_settings(metrics) == FLAT
+
+
+def test_settings_of_other_programs_are_unknown(tmp_path):
+    """What verl prints, and Hydra's own file, name no run."""
+    folder = write_run(tmp_path / "a", {1: {"x": 1}})
+    (folder / ".hydra").mkdir()
+    (folder / ".hydra" / "config.yaml").write_text("algorithm: {adv_estimator: grpo}\n")
+    (folder / "train.log").write_text("{'actor_rollout_ref': {'n': 1}}\n")
+    assert read(folder).settings is None
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "[" * 100_000, '"x"', "\x00", "{}", '{"a": {}}'])
+def test_settings_that_cannot_be_read_are_unknown(metrics, content):
+    settings_file(metrics).write_text(content)
+    assert read_settings(metrics) is None
+
+
+def test_settings_have_a_bound(metrics, monkeypatch):
+    settings_file(metrics).write_text(json.dumps({"a": {f"k{n}": n for n in range(9)}}))
+    assert len(read_settings(metrics)) == 9
+    monkeypatch.setattr(runs, "MAX_SETTINGS", 9)  # the section counts too
+    assert read_settings(metrics) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(runs, "MAX_SETTINGS_BYTES", 20)
+    assert read_settings(metrics) is None
+
+
+def test_secrets_of_others_are_not_read(metrics):
+    settings_file(metrics).write_text(json.dumps({"api_key": "s3", "rows": 3}))
+    assert read_settings(metrics) == {"api_key": f'"{HIDDEN}"', "rows": "3"}

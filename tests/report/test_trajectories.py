@@ -3,8 +3,7 @@ import pytest
 from tests.report.files import dump_row, write_dump, write_run
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.report.runs import read_run
-from verl_msgrpo.report.segments import MODEL, OBSERVATION, segments
-from verl_msgrpo.report.trajectories import extremes, last_dump
+from verl_msgrpo.report.trajectories import MODEL, OBSERVATION, extremes, last_dump, segments
 
 
 def parts(text):
@@ -75,6 +74,16 @@ def test_rows_of_a_session_are_one_trajectory_with_the_last_rows_score(tmp_path)
     assert [(t.response, t.score) for t in found.worst] == [("first second", 0.25), ("other", 0.5)]
     assert found.worst[0].prompt == "begin"
     assert found.rollouts == 2
+
+
+@pytest.mark.parametrize("session", ["x", "²", "\u0663", "1" * 10, "-1", ""])
+def test_a_row_key_needs_two_short_numbers(tmp_path, session):
+    """Under any other key each row is a trajectory; those with equal prompts are of one prompt."""
+    rows = [dump_row("u", f"{n}", float(n), session=session, index=n) for n in range(2)]
+    found = extremes(write_dump(tmp_path / "3.jsonl", rows), 5)
+    assert found.rollouts == 2
+    assert [t.response for t in found.best] == ["1"]
+    assert [t.response for t in found.worst] == ["0"]
 
 
 def test_rows_that_cannot_be_used_are_counted(tmp_path):

@@ -14,7 +14,7 @@ from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls, trainer_base
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.report.settings import read_settings
+from verl_msgrpo.report.runs import read_settings
 from verl_msgrpo.verl_plugin import estimator
 from verl_msgrpo.verl_plugin.trainer import (
     MSGRPOTrainerMixin,
@@ -99,11 +99,10 @@ def fitted(monkeypatch, folder, mode="sync", **changed):
 def test_the_report_finds_the_settings_of_a_run(mode, monkeypatch, tmp_path):
     assert fitted(monkeypatch, tmp_path, mode) == ["manager"]
     found = read_settings(tmp_path / "countries" / "grpo.lr1.jsonl")
-    assert found.source == "grpo.lr1.config.json"
-    assert found.values["data.rows"] == "3"
-    assert found.values["actor_rollout_ref.rollout.n"] == '"???"'
-    assert found.values["trainer.logger"] == '["console", "file"]'
-    assert "s3" not in (tmp_path / "countries" / found.source).read_text()
+    assert found["data.rows"] == "3"
+    assert found["actor_rollout_ref.rollout.n"] == '"???"'
+    assert found["trainer.logger"] == '["console", "file"]'
+    assert "s3" not in (tmp_path / "countries" / "grpo.lr1.config.json").read_text()
 
 
 @pytest.mark.parametrize("logger", ["console", ["console", "tensorboard"], None, []])

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from verl_msgrpo.analysis.comparison import CONTROL, SAME_RATE, Comparison, Outcome
-from verl_msgrpo.evaluation.bootstrap import intervals
+from verl_msgrpo.evaluation.intervals import bootstrap_intervals
 
 Row = dict[str, str | float]
 MEASURES = ("final", "area", "stuck")
@@ -58,7 +58,7 @@ def _means(name: str, per_run: dict[str, npt.NDArray[np.float64]]) -> Row:
 
 def _with_intervals(values: npt.NDArray[np.float64], suffix: str) -> Row:
     result: Row = {}
-    low, high = intervals(values)
+    low, high = bootstrap_intervals(values)
     for column, measure in enumerate(MEASURES):
         result[measure + suffix] = float(values[:, column].mean())
         result[f"{measure}{suffix}_low"] = float(low[column])

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.evaluation.bootstrap import intervals
 from verl_msgrpo.evaluation.dumps import Samples
+from verl_msgrpo.evaluation.intervals import bootstrap_intervals
 from verl_msgrpo.evaluation.quantities import AVG, PromptTable, Request, avg_name, by_prompt
 from verl_msgrpo.evaluation.report import ALL
 
@@ -100,7 +100,7 @@ def _differences(
             and not np.isnan(values := _columns(first, second, quantity, part)).any(axis=1).all()
         }
         change = np.stack([values[:, 1] - values[:, 0] for values in both.values()], axis=1)
-        low, high = intervals(change, seed=seed)
+        low, high = bootstrap_intervals(change, seed=seed)
         avg = avg_name(np.concatenate([first.largest[part[:, 0]], second.largest[part[:, 1]]]))
         for column, (quantity, values) in enumerate(both.items()):
             paired = values[~np.isnan(values).any(axis=1)]

@@ -23,9 +23,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from verl_msgrpo.common.json_lines import objects_of
+from verl_msgrpo.common.numbers import finite
+from verl_msgrpo.common.row_keys import row_key
+from verl_msgrpo.common.text import digest
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.evaluation.json_lines import read_rows
-from verl_msgrpo.evaluation.prompt_rows import PromptRows, digest
+from verl_msgrpo.evaluation.prompt_rows import PromptRows
 
 VERL_KEYS = frozenset({"input", "output", "gts", "score", "step"})
 TEXT_KEYS = ("output", "response")
@@ -79,7 +82,7 @@ def read_samples(path: Path, data: PromptRows | None = None) -> Samples:
             or no prompt stands in `data`.
     """
     reader = None
-    for number, row in read_rows(path):
+    for number, row in objects_of(path):
         if reader is None:
             reader = _Reader(path, row, data)
         try:
@@ -188,12 +191,8 @@ class _Reader:
     def _place(self, row: dict[str, object]) -> tuple[bytes, int, int]:
         """What names the prompt within the file, the session, and the row's index in it."""
         uid = row.get("uid")
-        if self._is_verl and isinstance(uid, str):
-            parts = uid.rsplit("_", 2)
-            if len(parts) == 3 and all(
-                p.isascii() and p.isdigit() and len(p) < 10 for p in parts[1:]
-            ):
-                return digest(parts[0]), int(parts[1]), int(parts[2])
+        if self._is_verl and (key := row_key(uid)):
+            return digest(key.uid), key.session, key.part
         if uid is not None:
             name = digest(uid)
         elif self._is_verl:
@@ -234,11 +233,6 @@ class _Reader:
 
 
 def _number(value: object) -> float:
-    """The value as float64; NaN for anything that is not a finite number."""
-    if not isinstance(value, int | float):
-        return math.nan
-    try:
-        number = float(value)
-    except OverflowError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan
+    """NaN for anything but a finite number."""
+    number = finite(value)
+    return math.nan if number is None else number

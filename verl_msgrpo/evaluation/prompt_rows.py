@@ -6,13 +6,12 @@ prompts, and then cut off.
 """
 
 import dataclasses
-import hashlib
-import json
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from verl_msgrpo.common.text import digest
 from verl_msgrpo.errors import UserError
 
 MAX_AFFIXES = 16
@@ -90,12 +89,6 @@ def messages_of(prompt: object) -> tuple[str, ...]:
     return tuple(" ".join(unicodedata.normalize("NFKC", text).split()) for text in texts)
 
 
-def digest(value: object) -> bytes:
-    """16 bytes that stand for a JSON value."""
-    text = "s" + value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def _text(content: object) -> str:
     if isinstance(content, list):  # parts, some of which may be images
         content = " ".join(
@@ -114,22 +107,22 @@ def _best(rows: Iterable[DataRow], text: str, answer: bytes) -> DataRow | None:
 
 def _read(path: Path) -> Iterator[tuple[tuple[str, ...], bytes, str]]:
     """(messages, digest of the ground truth, data_source) of each row."""
-    import pyarrow as pa
+    import pyarrow as pa  # here, as most evaluations need no data file
     import pyarrow.parquet as pq
 
+    from verl_msgrpo.common.parquet import stream
+
     try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            missing = [name for name in ("prompt", "data_source") if name not in names]
-            if missing:
-                raise UserError(f"{path}: no column {missing[0]}; --data wants verl's data file")
-            columns = [c for c in ("prompt", "data_source", "reward_model") if c in names]
-            for batch in file.iter_batches(batch_size=256, columns=columns):
-                for row in batch.to_pylist():
-                    model = row.get("reward_model")
-                    answer = model.get("ground_truth") if isinstance(model, dict) else None
-                    messages = messages_of(row["prompt"]) or ("",)
-                    yield messages, digest(answer), str(row["data_source"])
+        names = pq.read_schema(path).names
+        missing = [name for name in ("prompt", "data_source") if name not in names]
+        if missing:
+            raise UserError(f"{path}: no column {missing[0]}; --data wants verl's data file")
+        columns = [c for c in ("prompt", "data_source", "reward_model") if c in names]
+        for row in stream(path, columns):
+            model = row.get("reward_model")
+            answer = model.get("ground_truth") if isinstance(model, dict) else None
+            messages = messages_of(row["prompt"]) or ("",)
+            yield messages, digest(answer), str(row["data_source"])
     except (OSError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"{path}: not a parquet file that can be read ({reason})") from None

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from verl_msgrpo.evaluation.bootstrap import intervals
+from verl_msgrpo.evaluation.intervals import bootstrap_intervals
 from verl_msgrpo.evaluation.quantities import AVG, PromptTable, avg_name
 
 ALL = "(all)"
@@ -61,7 +61,7 @@ def _report(
         for name, values in table.values.items()
         if not np.isnan(own := values[chosen]).all()
     }
-    low, high = intervals(np.stack(list(present.values()), axis=1), seed=seed)
+    low, high = bootstrap_intervals(np.stack(list(present.values()), axis=1), seed=seed)
     return SourceReport(
         source=source,
         metric=" or ".join(sorted({table.metrics[i] for i in np.flatnonzero(chosen)})),

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.table import write_csv
-from verl_msgrpo.report.differences import differences, warnings
+from verl_msgrpo.report.curves import absent, is_shown, panels
 from verl_msgrpo.report.figures import sections
 from verl_msgrpo.report.final_numbers import FinalNumber, final_numbers
-from verl_msgrpo.report.methods import Method, group_runs, method_of
-from verl_msgrpo.report.page import Report, render
-from verl_msgrpo.report.panels import absent, is_shown, panels
+from verl_msgrpo.report.methods import Method, differences, group_runs, method_of, warnings
+from verl_msgrpo.report.page import Page, render
 from verl_msgrpo.report.runs import Run, find_metrics, read_run
 from verl_msgrpo.report.trajectories import Extremes, extremes, last_dump
 
@@ -93,7 +92,7 @@ def parse_group(text: str) -> tuple[str, list[Path]]:
     return name.strip(), paths
 
 
-def make_report(methods: list[Method], dumps: Sequence[Path]) -> Report:
+def make_report(methods: list[Method], dumps: Sequence[Path]) -> Page:
     """Gathers and draws what a page shows.
 
     Raises:
@@ -103,7 +102,7 @@ def make_report(methods: list[Method], dumps: Sequence[Path]) -> Report:
     own = [] if named else [(method, _dump_of(method)) for method in methods]
     found = differences(methods)
     shown = panels(methods)
-    return Report(
+    return Page(
         warnings=warnings(methods, found),
         differences=found,
         methods=methods,
@@ -150,7 +149,7 @@ def _make_folder(folder: Path) -> None:
         raise UserError(f"{folder}: cannot be made ({error.strerror})") from None
 
 
-def _write(folder: Path, report: Report) -> None:
+def _write(folder: Path, report: Page) -> None:
     page = render(report)  # first: without jinja2 no half of a report is left behind
     try:
         for section in report.sections:

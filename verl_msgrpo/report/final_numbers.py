@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verl_msgrpo.report.intervals import Mean, mean_over_seeds, paired_difference
+from verl_msgrpo.evaluation.intervals import Mean, mean_over_seeds, paired_difference
+from verl_msgrpo.report.curves import VALIDATION, Panel, final_metrics
 from verl_msgrpo.report.methods import Method
-from verl_msgrpo.report.panels import VALIDATION, Panel, final_metrics
 from verl_msgrpo.report.runs import Series
 
 LAST_STEPS = 10

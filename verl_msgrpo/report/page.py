@@ -7,20 +7,18 @@ and requests besides, so that the page stays quiet even if something were not.
 import base64
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from verl_msgrpo.common.text import encodable
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.evaluation.intervals import Mean
 from verl_msgrpo.evaluation.table import shown
-from verl_msgrpo.report.clean_text import clean
-from verl_msgrpo.report.differences import Difference
-from verl_msgrpo.report.extra import from_extra
-from verl_msgrpo.report.figures import Section
+from verl_msgrpo.report.figures import COLOURS, Section
 from verl_msgrpo.report.final_numbers import LAST_STEPS, FinalNumber
-from verl_msgrpo.report.intervals import Mean
-from verl_msgrpo.report.methods import Method
-from verl_msgrpo.report.plot import COLOURS
-from verl_msgrpo.report.segments import Segment, segments
-from verl_msgrpo.report.trajectories import Extremes
+from verl_msgrpo.report.methods import Method, SettingDifference
+from verl_msgrpo.report.trajectories import Extremes, Segment, segments
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 MAX_DIFFERENCES = 100
@@ -28,9 +26,12 @@ MAX_VALUE_CHARS = 200
 MAX_TEXT_CHARS = 4000  # of one segment
 MAX_SEGMENTS = 40  # of one response; its first and last ones
 
+# Control characters, and marks that turn the direction of what follows.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class Page:
     """What a page shows, from top to bottom.
 
     dumps: of a method, or of a file that was named.
@@ -38,7 +39,7 @@ class Report:
     """
 
     warnings: list[str]
-    differences: list[Difference]
+    differences: list[SettingDifference]
     methods: list[Method]
     finals: list[FinalNumber]
     sections: list[Section]
@@ -47,13 +48,16 @@ class Report:
     without_dump: list[str]
 
 
-def render(report: Report) -> str:
+def render(page: Page) -> str:
     """The page; it can be encoded as UTF-8.
 
     Raises:
         UserError: jinja2 is missing.
     """
-    jinja2 = from_extra("jinja2")
+    try:
+        import jinja2
+    except ImportError:
+        raise UserError("needs jinja2: pip install 'verl-msgrpo[report]'") from None
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -71,11 +75,24 @@ def render(report: Report) -> str:
     }
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
-        report=report,
+        report=page,
         colours=COLOURS,
         last_steps=LAST_STEPS,
         max_differences=MAX_DIFFERENCES,
     )
+
+
+def clean(text: str, limit: int) -> str:
+    """Text from a file as a page can hold it: nothing invisible in it, and not endless.
+
+    U+FFFD for what is unsafe, "?" for lone surrogates; of more than `limit` characters the middle
+    is left out.
+    """
+    if len(text) > limit:
+        half = limit // 2
+        left_out = len(text) - 2 * half
+        text = f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
+    return _UNSAFE.sub("\ufffd", encodable(text))
 
 
 def _mean(mean: Mean | None) -> str:

@@ -1,14 +1,26 @@
-"""A run: verl's metrics by step, and where its settings and dumps stand."""
+"""A run as its files tell it: verl's metrics by step, and the settings it was started with.
+
+The metrics are what verl's file logger wrote. The settings are in the file that our trainers write
+beside them; of a run without that file, such as one of another program, they are unknown.
+"""
 
 import dataclasses
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from verl_msgrpo.common.json_lines import lines_of
+from verl_msgrpo.common.numbers import finite
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.report.settings import METRICS, Settings, read_settings
-from verl_msgrpo.report.whole_lines import finite, whole_lines
+from verl_msgrpo.verl_plugin.settings_file import settings_file, without_secrets
+
+METRICS = "metrics.jsonl"
+MAX_SETTINGS_BYTES = 2**23
+MAX_SETTINGS = 20_000
+MAX_VALUE_CHARS = 10_000
 
 Series = dict[int, float]  # step -> value; the steps ascend, the values are finite
+Settings = dict[str, str]  # dotted name -> JSON: algorithm.adv_estimator -> "ms_grpo"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,7 +31,7 @@ class Run:
     metrics: a series under each name.
     last_step: the last step with any metric.
     unread: lines without metrics in them.
-    settings: None where they are not known.
+    settings: None where they are unknown.
     """
 
     metrics_file: Path
@@ -113,6 +125,51 @@ def _earlier_parts(metrics_file: Path) -> list[Path]:
         if number.isascii() and number.isdecimal():
             parts[int(number)] = path
     return [parts[number] for number in sorted(parts)]
+
+
+def whole_lines(path: Path) -> Iterator[dict[str, object] | None]:
+    """The JSON object in each line of a file that may still be written to, or was cut short.
+
+    Yields None for a line that holds none. Blank lines are skipped.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            for line in lines_of(file):
+                yield line.value if isinstance(line.value, dict) else None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+
+
+def read_settings(metrics_file: Path) -> Settings | None:
+    """The settings of the run with these metrics; None where they are unknown."""
+    try:
+        with settings_file(metrics_file).open("rb") as file:
+            text = file.read(MAX_SETTINGS_BYTES + 1)
+        # Without secrets once more: something else may have written the file.
+        nested = without_secrets(json.loads(text)) if len(text) <= MAX_SETTINGS_BYTES else None
+        return (dict(_flat(nested)) or None) if isinstance(nested, Mapping) else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _flat(nested: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """(dotted name, JSON) of each value. Raises ValueError where there are too many."""
+    left = [("", nested)]
+    count = 0
+    while left:
+        prefix, mapping = left.pop()
+        for key, value in mapping.items():
+            count += 1
+            if count > MAX_SETTINGS:
+                raise ValueError("too many settings")
+            name = f"{prefix}{key[:200]}"
+            if isinstance(value, Mapping):
+                left.append((f"{name[:1000]}.", value))
+            else:
+                yield name, json.dumps(value, ensure_ascii=False)[:MAX_VALUE_CHARS]
 
 
 def _name(metrics_file: Path) -> str:

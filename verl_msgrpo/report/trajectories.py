@@ -1,19 +1,38 @@
-"""The best and the worst rollouts of a dump of verl's (a file of STEP.jsonl)."""
+"""The best and the worst rollouts of a dump of verl's (a file STEP.jsonl), and who wrote what.
+
+A dump holds text only, so the tags of an observation tell what the model wrote and what it was
+shown: `<tool_response>`, `<information>`. What a model itself writes between such tags is taken for
+an observation.
+"""
 
 import dataclasses
 import heapq
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from verl_msgrpo.common.numbers import finite
+from verl_msgrpo.common.row_keys import row_key
+from verl_msgrpo.common.text import digest
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.evaluation.prompt_rows import digest
-from verl_msgrpo.report.runs import Run
-from verl_msgrpo.report.whole_lines import finite, whole_lines
+from verl_msgrpo.report.runs import Run, whole_lines
+from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS
 
 FOLDERS = ("rollouts", "validation")  # of a run; the first one with a dump in it
 _LAYOUT = frozenset({"input", "output", "gts", "score", "step", "uid", "reward"})
 MAX_NUMBERS = 12
+
+MODEL, OBSERVATION = "model", "observation"
+
+_TAGS = "|".join(OBSERVATION_TAGS)
+# An observation that is never closed takes the rest, as it does for the rewards.
+_OBSERVATION = re.compile(rf"<({_TAGS})>.*?(?:</\1>|\Z)", re.DOTALL)
+# Headers of turns, with their special tokens or what is left of them; the template's, not the
+# model's. Before an observation, and after it.
+_OPENING = re.compile(r"(?:<\|im_end\|>)?\s*(?:<\|im_start\|>)?\b(?:tool|user)\n\Z")
+_CLOSING = re.compile(r"\s*(?:<\|im_end\|>)?\s*(?:<\|im_start\|>)?assistant\n")
+_MAX_HEADER_CHARS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +122,8 @@ def _scored_rows(file: Path) -> Iterator[_Scored | None]:
 
 def _place(row: dict[str, object], number: int) -> tuple[bytes, bytes, int]:
     """What names the prompt and the session, and the row's index in it."""
-    uid = row.get("uid")
-    parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
-    if len(parts) == 3 and parts[2].isdecimal() and len(parts[2]) < 10:
-        return digest(parts[0]), digest("_".join(parts[:2])), int(parts[2])
+    if key := row_key(row.get("uid")):
+        return digest(key.uid), digest([key.uid, key.session]), key.part
     return digest(_text(row.get("input"))), digest([number]), 0
 
 
@@ -154,3 +171,44 @@ def _text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
     except RecursionError:
         return "(nested too deeply)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Text of one author: MODEL or OBSERVATION."""
+
+    author: str
+    text: str
+
+
+def segments(response: str) -> list[Segment]:
+    """The parts of a response in order; joined, they are the response."""
+    cuts = [0]
+    for found in _OBSERVATION.finditer(response):
+        start, end = found.span()
+        tail = max(cuts[-1], start - _MAX_HEADER_CHARS)
+        if header := _OPENING.search(response[tail:start]):
+            start = tail + header.start()
+        if header := _CLOSING.match(response[end : end + _MAX_HEADER_CHARS]):
+            end += header.end()
+        cuts += [start, end]
+    cuts.append(len(response))
+    authors = [OBSERVATION if number % 2 else MODEL for number in range(len(cuts) - 1)]
+    parts = [
+        Segment(author, response[start:end])
+        for author, start, end in zip(authors, cuts, cuts[1:], strict=False)
+    ]
+    return _merged(parts)
+
+
+def _merged(parts: Sequence[Segment]) -> list[Segment]:
+    """Neighbours of the same author as one, as are answers to parallel calls; blanks join them."""
+    merged: list[Segment] = []
+    for part in parts:
+        if merged and (merged[-1].author == part.author or not part.text.strip()):
+            merged[-1] = Segment(merged[-1].author, merged[-1].text + part.text)
+        elif merged and not merged[-1].text.strip():
+            merged[-1] = Segment(part.author, merged[-1].text + part.text)
+        else:
+            merged.append(part)
+    return merged
