@@ -13,7 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("verl_msgrpo.search.index_command", "build a search index from a corpus"),
     "serve": ("verl_msgrpo.search.serve_command", "serve passages with Search-R1's protocol"),
     "episode": ("verl_msgrpo.search.episode_command", "run one search rollout in the terminal"),
-    "evaluate": ("verl_msgrpo.evaluation.evaluate", "avg@k, pass@k and maj@k of scored samples"),
+    "evaluate": ("verl_msgrpo.evaluation.command", "avg@k, pass@k and maj@k of scored samples"),
     "report": ("verl_msgrpo.report.command", "one page about one or several training runs"),
     "prepare": ("verl_msgrpo.tasks.prepare", "write a task's data as verl's rows"),
     "check-data": ("verl_msgrpo.tasks.check_data", "check rows before verl trains on them"),

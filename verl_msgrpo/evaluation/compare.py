@@ -7,8 +7,7 @@ import numpy as np
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.dumps import Samples
 from verl_msgrpo.evaluation.intervals import bootstrap_intervals
-from verl_msgrpo.evaluation.quantities import AVG, PromptTable, Request, avg_name, by_prompt
-from verl_msgrpo.evaluation.report import ALL
+from verl_msgrpo.evaluation.quantities import ALL, AVG, PromptTable, Request, avg_name, by_prompt
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reports and comparisons as a picture."""
+"""Summaries and comparisons as a picture."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.compare import Difference
-from verl_msgrpo.evaluation.report import Estimate, SourceReport
+from verl_msgrpo.evaluation.quantities import Estimate, SourceSummary
 from verl_msgrpo.evaluation.table import shown
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _AT_K = re.compile(r"(pass|maj)@(\d+)")
 _RESULT = re.compile(r"(avg|pass|maj)@\w+")
 
 
-def plot_reports(reports: Sequence[SourceReport], path: Path) -> None:
+def plot_summaries(summaries: Sequence[SourceSummary], path: Path) -> None:
     """pass@k and maj@k over k, a colour for each data_source.
 
     Raises:
@@ -27,7 +27,7 @@ def plot_reports(reports: Sequence[SourceReport], path: Path) -> None:
     """
     figure = _figure(height=5)
     axes = figure.add_subplot()
-    for number, r in enumerate(reports):
+    for number, r in enumerate(summaries):
         for kind, line in (("pass", "o-"), ("maj", "s--")):
             found = [(int(m[2]), e) for e in r.estimates if (m := _AT_K.fullmatch(e.quantity))]
             points = [(k, e) for k, e in found if e.quantity.startswith(kind)]
@@ -42,7 +42,7 @@ def plot_reports(reports: Sequence[SourceReport], path: Path) -> None:
                     label=_label(f"{r.source} {kind}@k"),
                 )
     ks = sorted(
-        {int(m[2]) for r in reports for e in r.estimates if (m := _AT_K.fullmatch(e.quantity))}
+        {int(m[2]) for r in summaries for e in r.estimates if (m := _AT_K.fullmatch(e.quantity))}
     )
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [str(k) for k in ks])

@@ -1,4 +1,8 @@
-"""What is estimated of each prompt: avg@n, pass@k, maj@k, and the mean of every other number."""
+"""What is estimated: avg@n, pass@k, maj@k, and the mean of every other number.
+
+First of each prompt (`by_prompt`), then as means over the prompts of each data_source, with their
+intervals (`by_source`).
+"""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -7,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.evaluation.at_k import maj_at_k, pass_at_k
 from verl_msgrpo.evaluation.dumps import NO_ANSWER, NO_PRED, Samples
-from verl_msgrpo.evaluation.maj_at_k import maj_at_k
-from verl_msgrpo.evaluation.pass_at_k import pass_at_k
+from verl_msgrpo.evaluation.intervals import bootstrap_intervals
 
 METRICS = ("acc", "score")
+AVG = "avg@n"
+ALL = "(all)"  # the name of all data_sources together
 FLOAT32_NOISE = 1e-6  # relative; scores of verl are sums in float32
 
 
@@ -53,22 +59,35 @@ class PromptTable:
     keys: list[bytes]
 
 
-AVG = "avg@n"
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A mean over prompts with its 95 % interval (NaN where there are too few prompts)."""
+
+    quantity: str
+    value: float
+    low: float
+    high: float
+    prompts: int
 
 
-def avg_name(largest: npt.NDArray[np.int64]) -> str:
-    """avg@ the size of the groups, where prompts agree in it."""
-    return f"avg@{largest[0]}" if (largest == largest[0]).all() else AVG
+@dataclasses.dataclass(frozen=True)
+class SourceSummary:
+    """One data_source.
 
+    metric: the key that the result was taken from.
+    group_size: samples in its largest group.
+    short_groups: groups with fewer.
+    unscored: samples without a result.
+    """
 
-def pass_name(k: int) -> str:
-    """Name of pass@k."""
-    return f"pass@{k}"
-
-
-def maj_name(k: int) -> str:
-    """Name of maj@k."""
-    return f"maj@{k}"
+    source: str
+    metric: str
+    prompts: int
+    samples: int
+    group_size: int
+    short_groups: int
+    unscored: int
+    estimates: list[Estimate]
 
 
 def by_prompt(samples: Samples, request: Request) -> PromptTable:
@@ -95,9 +114,9 @@ def by_prompt(samples: Samples, request: Request) -> PromptTable:
     correct = np.bincount(prompts, weights=right, minlength=count).astype(np.int64)
 
     values = {AVG: np.bincount(prompts, weights=results, minlength=count) / sizes}
-    values |= {pass_name(k): pass_at_k(sizes, correct, k) for k in ks}
+    values |= {f"pass@{k}": pass_at_k(sizes, correct, k) for k in ks}
     votes = _votes(samples, right)
-    values |= {maj_name(k): _majority(votes, samples, k) for k in ks if k >= 2 and votes}
+    values |= {f"maj@{k}": _majority(votes, samples, k) for k in ks if k >= 2 and votes}
     metric_of = np.array(metrics, dtype=object)
     for key, numbers in samples.numbers.items():
         if key not in values:
@@ -118,6 +137,21 @@ def by_prompt(samples: Samples, request: Request) -> PromptTable:
         sources=samples.sources,
         keys=samples.keys,
     )
+
+
+def by_source(table: PromptTable, seed: int) -> list[SourceSummary]:
+    """One of each data_source, in alphabetical order, and then one of all if there are several."""
+    sources = np.array(table.sources, dtype=object)
+    names = sorted(set(table.sources))
+    summaries = [_summary(table, name, sources == name, seed) for name in names]
+    if len(names) > 1:
+        summaries.append(_summary(table, ALL, np.ones(len(sources), dtype=bool), seed))
+    return summaries
+
+
+def avg_name(largest: npt.NDArray[np.int64]) -> str:
+    """avg@ the size of the groups, where prompts agree in it."""
+    return f"avg@{largest[0]}" if (largest == largest[0]).all() else AVG
 
 
 def _results(samples: Samples, metric: str | None) -> tuple[npt.NDArray[np.float64], list[str]]:
@@ -166,3 +200,34 @@ def _majority(votes: Votes, samples: Samples, k: int) -> npt.NDArray[np.float64]
         # A sample whose `pred` is null has no answer either.
         result[prompt] = maj_at_k(counts, shares, int(sizes[prompt]) - sum(counts), k)
     return result
+
+
+def _summary(
+    table: PromptTable, source: str, chosen: npt.NDArray[np.bool_], seed: int
+) -> SourceSummary:
+    sizes, largest = table.sizes[chosen], table.largest[chosen]
+    present = {
+        name: own
+        for name, values in table.values.items()
+        if not np.isnan(own := values[chosen]).all()
+    }
+    low, high = bootstrap_intervals(np.stack(list(present.values()), axis=1), seed=seed)
+    return SourceSummary(
+        source=source,
+        metric=" or ".join(sorted({table.metrics[i] for i in np.flatnonzero(chosen)})),
+        prompts=len(sizes),
+        samples=int(sizes.sum()),
+        group_size=int(largest.max()),
+        short_groups=int((sizes < largest).sum()),
+        unscored=int(table.unscored[chosen].sum()),
+        estimates=[
+            Estimate(
+                quantity=avg_name(largest) if name == AVG else name,
+                value=float(np.nanmean(own)),
+                low=float(low[column]),
+                high=float(high[column]),
+                prompts=int((~np.isnan(own)).sum()),
+            )
+            for column, (name, own) in enumerate(present.items())
+        ],
+    )

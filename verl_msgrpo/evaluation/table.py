@@ -1,4 +1,4 @@
-"""Reports and comparisons as text for the console, and as CSV."""
+"""Summaries and comparisons as text for the console, and as CSV."""
 
 import csv
 import dataclasses
@@ -10,21 +10,21 @@ import numpy as np
 
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.compare import Difference
-from verl_msgrpo.evaluation.report import SourceReport
+from verl_msgrpo.evaluation.quantities import SourceSummary
 
 MAX_NAME_CHARS = 60
 
-REPORT_COLUMNS = (
+SUMMARY_COLUMNS = (
     *("data_source", "metric", "quantity", "value", "low", "high", "prompts"),
     *("samples", "group_size", "short_groups", "unscored"),
 )
 DIFFERENCE_COLUMNS = ("data_source", "quantity", "a", "b", "difference", "low", "high", "pairs")
 
 
-def report_text(reports: Sequence[SourceReport]) -> str:
+def summary_text(summaries: Sequence[SourceSummary]) -> str:
     """A block for each data_source."""
     blocks = []
-    for r in reports:
+    for r in summaries:
         head = f"{shown(r.source)}: " if r.source else ""
         head += f"{r.prompts} prompts, {r.samples} samples, result: {shown(r.metric)}"
         if r.short_groups:
@@ -49,14 +49,14 @@ def difference_text(differences: Sequence[Difference]) -> str:
     return _aligned(rows)
 
 
-def report_rows(reports: Sequence[SourceReport]) -> list[list[object]]:
-    """The rows under REPORT_COLUMNS."""
+def summary_rows(summaries: Sequence[SourceSummary]) -> list[list[object]]:
+    """The rows under SUMMARY_COLUMNS."""
     return [
         [
             *(r.source, r.metric, e.quantity, e.value, e.low, e.high, e.prompts),
             *(r.samples, r.group_size, r.short_groups, r.unscored),
         ]
-        for r in reports
+        for r in summaries
         for e in r.estimates
     ]
 

@@ -4,20 +4,20 @@ import argparse
 import math
 from pathlib import Path
 
+from verl_msgrpo.common.numbers import integer, not_allowed
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.compare import compare
 from verl_msgrpo.evaluation.dumps import Samples, read_samples
-from verl_msgrpo.evaluation.plot import plot_differences, plot_reports
+from verl_msgrpo.evaluation.plot import plot_differences, plot_summaries
 from verl_msgrpo.evaluation.prompt_rows import PromptRows
-from verl_msgrpo.evaluation.quantities import Request, by_prompt
-from verl_msgrpo.evaluation.report import report
+from verl_msgrpo.evaluation.quantities import Request, by_prompt, by_source
 from verl_msgrpo.evaluation.table import (
     DIFFERENCE_COLUMNS,
-    REPORT_COLUMNS,
+    SUMMARY_COLUMNS,
     difference_rows,
     difference_text,
-    report_rows,
-    report_text,
+    summary_rows,
+    summary_text,
     write_csv,
 )
 
@@ -73,11 +73,13 @@ def run(args: argparse.Namespace) -> int:
     """Prints the table; raises UserError for bad input."""
     if (args.samples is None) == (args.compare is None):
         raise UserError("name one file, or two with --compare A B")
-    if args.seed < 0:
-        raise UserError(f"--seed {args.seed}: must not be negative")
-    if not math.isfinite(args.threshold):
-        raise UserError(f"--threshold {args.threshold}: must be a finite number")
-    request = Request(parse_ks(args.k), args.metric, args.threshold)
+    try:
+        integer("--seed", args.seed, 0)
+        if not math.isfinite(args.threshold):
+            raise not_allowed("--threshold", "a finite number", args.threshold)
+        request = Request(parse_ks(args.k), args.metric, args.threshold)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     data = PromptRows(args.data) if args.data else None
     if args.compare is None:
         return _evaluate(args, request, read_samples(args.samples, data))
@@ -89,28 +91,28 @@ def parse_ks(text: str) -> tuple[int, ...]:
     """Distinct numbers, ascending, from "1,4,8"; nothing from "".
 
     Raises:
-        UserError: the text is something else.
+        ValueError: the text is something else.
     """
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdigit() and 0 < len(part) < 10 for part in parts):
-        raise UserError(f"--k {text}: expected numbers such as 1,4,8")
-    ks = sorted({int(part) for part in parts})
-    if ks and ks[0] < 1:
-        raise UserError(f"--k {text}: k is at least 1")
+    try:
+        ks = sorted({int(part) for part in text.split(",")}) if text else []
+        if ks and ks[0] < 1:
+            raise ValueError
+    except ValueError:
+        raise not_allowed("--k", "a list of integers >= 1 such as 1,4,8", text) from None
     return tuple(ks)
 
 
 def _evaluate(args: argparse.Namespace, request: Request, samples: Samples) -> int:
-    reports = report(by_prompt(samples, request), args.seed)
-    print(f"{_about(samples)}\n\n{report_text(reports)}")
-    if any(r.short_groups for r in reports):
+    summaries = by_source(by_prompt(samples, request), args.seed)
+    print(f"{_about(samples)}\n\n{summary_text(summaries)}")
+    if any(r.short_groups for r in summaries):
         print(
             "\nshort groups: avg@n takes what is there; pass@k and maj@k leave out groups below k"
         )
     if args.csv is not None:
-        write_csv(args.csv, REPORT_COLUMNS, report_rows(reports))
+        write_csv(args.csv, SUMMARY_COLUMNS, summary_rows(summaries))
     if args.plot is not None:
-        plot_reports(reports, args.plot)
+        plot_summaries(summaries, args.plot)
     return 0
 
 

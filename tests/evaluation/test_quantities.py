@@ -6,15 +6,14 @@ import pytest
 from tests.evaluation.files import groups, verl_row, write_rows
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.evaluation.dumps import read_samples
-from verl_msgrpo.evaluation.quantities import Request, by_prompt
-from verl_msgrpo.evaluation.report import ALL, report
+from verl_msgrpo.evaluation.quantities import ALL, Request, by_prompt, by_source
 
 
 @pytest.fixture
 def evaluated(tmp_path):
     def evaluate(rows, *ks, **request):
         samples = read_samples(write_rows(tmp_path / "rows.jsonl", rows))
-        return report(by_prompt(samples, Request(ks, **request)), seed=0)
+        return by_source(by_prompt(samples, Request(ks, **request)), seed=0)
 
     return evaluate
 
@@ -23,13 +22,13 @@ def values(source_report):
     return {e.quantity: e.value for e in source_report.estimates}
 
 
-def test_e03_mean_of_means_and_pass(evaluated):
+def test_mean_of_means_and_pass(evaluated):
     (only,) = evaluated(groups([1, 0], [1, 1]))
     assert values(only) == {"avg@2": 0.75, "pass@1": 0.75, "pass@2": 1.0}
     assert (only.metric, only.prompts, only.samples, only.short_groups) == ("acc", 2, 4, 0)
 
 
-def test_e03_short_groups_are_counted(evaluated):
+def test_short_groups_are_counted(evaluated):
     (only,) = evaluated(groups([1, 0, 0, 0], [1], [0, 1, 1, 1]), 1, 4)
     assert (only.group_size, only.short_groups) == (4, 1)
     estimates = {e.quantity: (e.value, e.prompts) for e in only.estimates}
@@ -41,7 +40,7 @@ def test_e03_short_groups_are_counted(evaluated):
     }
 
 
-def test_e04_further_numbers_are_averaged(evaluated):
+def test_further_numbers_are_averaged(evaluated):
     rows = [
         verl_row("Q", uid, score, session=s, acc=acc, em=acc, f1=f1, truncated=0.0, searches=2.0)
         for uid, s, score, acc, f1 in [("a", 0, 0.9, 1.0, 1.0), ("a", 1, 0.1, 0.0, 0.4)]
