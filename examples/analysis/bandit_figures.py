@@ -6,8 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from theory_figures import COLOURS, save
 
-from verl_msgrpo.analysis.comparison import SAME_RATE
-from verl_msgrpo.analysis.summary import Row
+from verl_msgrpo.analysis.comparison import SAME_RATE, Row
 
 
 def draw(rows: Sequence[Row], rate_rows: Sequence[Row], folder: Path) -> None:

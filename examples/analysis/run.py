@@ -20,9 +20,8 @@ import theory_figures
 import torch
 from theory_numbers import theory_numbers
 
-from verl_msgrpo.analysis.comparison import Comparison, StudySettings, compare_methods
-from verl_msgrpo.analysis.summary import Row, summarise
-from verl_msgrpo.arguments import positive
+from verl_msgrpo.analysis.comparison import Row, Study, StudySettings, compare_methods, summarise
+from verl_msgrpo.common.numbers import integer_argument
 
 PROBLEMS = [
     (kind, level)
@@ -39,9 +38,11 @@ PROBLEMS = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=positive, default=512, help="reported runs a method (512)")
+    parser.add_argument(
+        "--runs", type=integer_argument(1), default=512, help="reported runs a method (512)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of all random numbers (0)")
-    parser.add_argument("--workers", type=positive, default=2, help="processes (2)")
+    parser.add_argument("--workers", type=integer_argument(1), default=2, help="processes (2)")
     parser.add_argument(
         "--out", type=Path, default=Path("outputs/analysis"), help="folder (outputs/analysis)"
     )
@@ -60,26 +61,26 @@ def main() -> int:
     with ProcessPoolExecutor(
         args.workers, get_context("spawn"), torch.set_num_threads, (1,)
     ) as workers:
-        studies = [workers.submit(compare_methods, *problem, settings) for problem in PROBLEMS]
-        comparisons = [study.result() for study in studies]
-    rows = summarise(comparisons)
+        running = [workers.submit(compare_methods, *problem, settings) for problem in PROBLEMS]
+        studies = [each.result() for each in running]
+    rows = summarise(studies)
     write_csv(args.out / "bandits.csv", rows)
-    rates = rate_rows(comparisons)
+    rates = rate_rows(studies)
     write_csv(args.out / "rates.csv", rates)
     bandit_figures.draw(rows, rates, args.out)
     print(f"everything: {time.monotonic() - start:.0f} s, in {args.out}")
-    for comparison in comparisons:
-        for method in comparison.at_edge:
-            print(f"{comparison.kind} {comparison.level}: best rate of {method} ends the grid")
+    for study in studies:
+        for method in study.at_edge:
+            print(f"{study.kind} {study.level}: best rate of {method} ends the grid")
     return 0
 
 
-def rate_rows(comparisons: Iterable[Comparison]) -> list[Row]:
+def rate_rows(studies: Iterable[Study]) -> list[Row]:
     """One row per problem, method and learning rate that was tried."""
     return [
-        {"kind": c.kind, "level": c.level, "method": method, "rate": rate, "final": final}
-        for c in comparisons
-        for method, curve in c.curves.items()
+        {"kind": s.kind, "level": s.level, "method": method, "rate": rate, "final": final}
+        for s in studies
+        for method, curve in s.curves.items()
         for rate, final in curve.T.tolist()
     ]
 

@@ -4,15 +4,17 @@ import numpy as np
 import torch
 
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
-from verl_msgrpo.analysis.design_errors import design_errors
-from verl_msgrpo.analysis.discrete_errors import discrete_errors
-from verl_msgrpo.analysis.heterogeneity import heterogeneity
-from verl_msgrpo.analysis.methods import methods
+from verl_msgrpo.analysis.errors import (
+    RewardDistribution,
+    design_errors,
+    discrete_errors,
+    sampled_errors,
+    undivided_bias,
+    undivided_mse,
+)
 from verl_msgrpo.analysis.rescaling import binary_rescaling, undivided_rescaling
-from verl_msgrpo.analysis.reward_distribution import RewardDistribution
-from verl_msgrpo.analysis.sampled_errors import sampled_errors
-from verl_msgrpo.analysis.taylor import taylor_advantages
-from verl_msgrpo.analysis.undivided_errors import undivided_bias, undivided_mse
+from verl_msgrpo.analysis.taylor import heterogeneity, taylor_advantages
+from verl_msgrpo.analysis.training import methods
 from verl_msgrpo.estimator.scales import weighted_scales
 
 GROUP_SIZE = 8

@@ -3,8 +3,13 @@
 import pytest
 import torch
 
-from verl_msgrpo.analysis.comparison import CONTROL, SAME_RATE, StudySettings, compare_methods
-from verl_msgrpo.analysis.summary import summarise
+from verl_msgrpo.analysis.comparison import (
+    CONTROL,
+    SAME_RATE,
+    StudySettings,
+    compare_methods,
+    summarise,
+)
 
 SETTINGS = StudySettings(
     grid=tuple(2.0**n for n in range(-1, 5)), steps=6, choice_runs=16, report_runs=40
@@ -12,34 +17,34 @@ SETTINGS = StudySettings(
 
 
 @pytest.fixture(scope="module")
-def comparisons():
+def studies():
     return [compare_methods(kind, 1.0, SETTINGS) for kind in ("binary", "heavy")]
 
 
-def test_rates(comparisons):
-    for comparison in comparisons:
-        outcomes = comparison.outcomes
-        for method, curve in comparison.curves.items():
+def test_rates(studies):
+    for study in studies:
+        results = study.results
+        for method, curve in study.curves.items():
             assert curve.shape == (2, len(SETTINGS.grid))
-            assert curve[0, 0] <= outcomes[method].rate <= curve[0, -1]
-        rate = outcomes["GRPO"].rate
-        assert outcomes["MS-GRPO exact" + SAME_RATE].rate == rate
-        assert 0.6 * rate < outcomes[CONTROL].rate < 0.9 * rate
+            assert curve[0, 0] <= results[method].rate <= curve[0, -1]
+        rate = results["GRPO"].rate
+        assert results["MS-GRPO exact" + SAME_RATE].rate == rate
+        assert 0.6 * rate < results[CONTROL].rate < 0.9 * rate
 
 
-def test_same_settings_give_the_same_result(comparisons):
+def test_same_settings_give_the_same_result(studies):
     again = compare_methods("binary", 1.0, SETTINGS)
-    for name, outcome in comparisons[0].outcomes.items():
-        assert again.outcomes[name].rate == outcome.rate
-        assert torch.equal(again.outcomes[name].scores.final, outcome.scores.final)
+    for name, result in studies[0].results.items():
+        assert again.results[name].rate == result.rate
+        assert torch.equal(again.results[name].scores.final, result.scores.final)
     other = compare_methods("binary", 1.0, SETTINGS._replace(seed=1))
     assert not torch.equal(
-        other.outcomes["GRPO"].scores.final, comparisons[0].outcomes["GRPO"].scores.final
+        other.results["GRPO"].scores.final, studies[0].results["GRPO"].scores.final
     )
 
 
-def test_table(comparisons):
-    rows = {(row["kind"], row["method"]): row for row in summarise(comparisons)}
+def test_table(studies):
+    rows = {(row["kind"], row["method"]): row for row in summarise(studies)}
     assert len(rows) == 3 * 7
     grpo, ours = rows["heavy", "GRPO"], rows["heavy", "MS-GRPO exact"]
     assert grpo["final_diff"] == grpo["final_diff_low"] == grpo["final_diff_high"] == 0

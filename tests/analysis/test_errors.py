@@ -7,16 +7,23 @@ import pytest
 import torch
 
 from verl_msgrpo import MSGRPOConfig
-from verl_msgrpo.analysis.discrete_errors import discrete_errors
-from verl_msgrpo.analysis.reward_distribution import RewardDistribution
-from verl_msgrpo.analysis.sampled_errors import sampled_bias, sampled_errors
-from verl_msgrpo.analysis.undivided_errors import undivided_bias, undivided_mse
+from verl_msgrpo.analysis.errors import (
+    RewardDistribution,
+    design_errors,
+    discrete_errors,
+    sampled_bias,
+    sampled_errors,
+    undivided_bias,
+    undivided_mse,
+)
+from verl_msgrpo.analysis.rescaling import binary_rescaling
 from verl_msgrpo.estimator.reference import reference_advantages
-from verl_msgrpo.estimator.scales import weighted_scales
+from verl_msgrpo.estimator.scales import dilated_scales, weighted_scales
 
 EVERY = weighted_scales(8, MSGRPOConfig())
 GROUP = ((8, 1.0),)
 UNDIVIDED = MSGRPOConfig(normalize_by_std=False)
+DRAWN = torch.randn(100, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def normal(shape, generator):
@@ -108,3 +115,29 @@ def test_drawn_bias_without_the_std_division_is_linear():
     found = sampled_bias(rewards, at, 8, UNDIVIDED, groups=5000)
     expected = undivided_bias(8, EVERY) * (at - 0.5)
     torch.testing.assert_close(found, expected, rtol=0, atol=0.006)
+
+
+# --- What M scales and K subgroups leave out ------------------------------------------------------
+
+
+def test_all_subgroups_of_all_scales_leave_nothing_out():
+    found = design_errors(DRAWN, num_scales=7, subgroups=70)
+    assert found == pytest.approx((0, 0, 1), abs=1e-12)
+
+
+def test_noise_falls_with_k_and_is_gone_when_k_takes_all():
+    noise = [design_errors(DRAWN, 2, subgroups).noise for subgroups in (4, 8, 16, 28)]
+    assert noise == sorted(noise, reverse=True)
+    assert noise[0] > 0.2
+    assert noise[3] < 1e-12  # C(8, 2) = 28
+
+
+def test_binary_rewards_are_dilated_by_a_factor_only():
+    right = (torch.arange(8) < 3).double()[None]
+    found = design_errors(right, num_scales=4, subgroups=8)
+    every, some = (
+        binary_rescaling(8, tuple((scale, 1 / len(scales)) for scale in scales))[2].item()
+        for scales in (range(2, 9), dilated_scales(8, 4))
+    )
+    assert found.dilation == pytest.approx(0, abs=1e-6)
+    assert found.rescaling == pytest.approx(every / some, rel=1e-5)

@@ -6,8 +6,12 @@ import pytest
 import torch
 
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
-from verl_msgrpo.analysis.hypergeometric import hypergeometric
-from verl_msgrpo.analysis.rescaling import binary_rescaling, mean_rescaling, undivided_rescaling
+from verl_msgrpo.analysis.rescaling import (
+    binary_rescaling,
+    hypergeometric,
+    mean_rescaling,
+    undivided_rescaling,
+)
 from verl_msgrpo.estimator.reference import reference_advantages
 from verl_msgrpo.estimator.scales import weighted_scales
 

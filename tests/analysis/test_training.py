@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from verl_msgrpo.analysis.bandits import ARMS, draw_noise, make_bandits, pull
-from verl_msgrpo.analysis.methods import methods
-from verl_msgrpo.analysis.rates import best_rate, rate_unit
-from verl_msgrpo.analysis.scores import scores_of
-from verl_msgrpo.analysis.training import train
+from verl_msgrpo.analysis.bandits import ARMS, draw_noise, make_bandits, pull, scores_of
+from verl_msgrpo.analysis.training import best_rate, methods, rate_unit, train
 
 METHODS = methods(8)
 BANDITS = make_bandits("continuous", 0.5, 40, np.random.default_rng(0))

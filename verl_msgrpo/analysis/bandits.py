@@ -13,6 +13,8 @@ heterogeneous:
     skewed      m_a + lognormal noise, shifted to mean 0; the log's std is between 0.5 and
                 0.5 + level, different for each arm: rare high rewards, so that the arm with the
                 best mean need not be the one that usually wins
+
+`scores_of` says what a policy achieved on them, in units of what could be gained.
 """
 
 import math
@@ -39,6 +41,22 @@ class Bandits(NamedTuple):
     quality: torch.Tensor
     noise: torch.Tensor
     expected: torch.Tensor
+
+
+class Scores(NamedTuple):
+    """One number per learning rate and bandit, (L, B) float64 each.
+
+    The unit is the mean over the bandits of what could be gained: from the mean reward of the
+    uniform policy, 0, to that of the best arm, 1.
+
+    final: of the policy at the end.
+    area: mean over the policies after each step, which counts speed too.
+    stuck: 1 where less than half of what this bandit offers was gained at the end, else 0.
+    """
+
+    final: torch.Tensor
+    area: torch.Tensor
+    stuck: torch.Tensor
 
 
 def make_bandits(kind: str, level: float, bandits: int, rng: np.random.Generator) -> Bandits:
@@ -92,6 +110,19 @@ def pull(bandits: Bandits, arms: torch.Tensor, noise: torch.Tensor) -> torch.Ten
     if bandits.kind == "skewed":
         return quality + (width * noise[..., 0]).exp() - (width.square() / 2).exp()
     return quality + width * noise[..., 0]
+
+
+def scores_of(values: torch.Tensor, bandits: Bandits) -> Scores:
+    """Scores policies by what they gained.
+
+    Args:
+        values: (steps + 1, L, B) float64, their expected rewards at the start and after each step.
+    """
+    gained = values[1:] - values[0]
+    attainable = bandits.expected.amax(dim=1) - bandits.expected.mean(dim=1)
+    unit = attainable.mean()
+    stuck = gained[-1] < attainable / 2
+    return Scores(gained[-1] / unit, gained.mean(dim=0) / unit, stuck.double())
 
 
 def _of_arms(numbers: torch.Tensor, arms: torch.Tensor) -> torch.Tensor:

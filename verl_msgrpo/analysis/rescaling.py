@@ -2,7 +2,7 @@
 
 import torch
 
-from verl_msgrpo.analysis.hypergeometric import hypergeometric, log_binomials
+from verl_msgrpo.estimator.exact import log_binomials
 from verl_msgrpo.estimator.scales import WeightedScales
 
 
@@ -45,10 +45,9 @@ def mean_rescaling(p: float, group_size: int, scales: WeightedScales) -> float:
     Args:
         group_size, scales: as for `binary_rescaling`.
     """
-    right = torch.arange(1, group_size)
+    right = torch.arange(1, group_size, dtype=torch.float64)
     chance = torch.tensor(p, dtype=torch.float64)
-    logs = log_binomials(torch.tensor(group_size), right)
-    logs = logs + right * chance.log() + (group_size - right) * (-chance).log1p()
+    logs = torch.distributions.Binomial(group_size, chance).log_prob(right)
     return (logs.softmax(dim=0) @ binary_rescaling(group_size, scales)).item()
 
 
@@ -60,3 +59,24 @@ def undivided_rescaling(group_size: int, scales: WeightedScales) -> float:
     """
     inside = sum(weight * (scale - 1) / scale for scale, weight in scales)
     return inside * group_size / (group_size - 1)
+
+
+def hypergeometric(
+    found: torch.Tensor, population: int, marked: int, draws: torch.Tensor
+) -> torch.Tensor:
+    """Probability that `draws` of `population` members hold exactly `found` of `marked` ones.
+
+    Args:
+        found, draws: int64, broadcastable; 0 <= draws <= population.
+        population, marked: 0 <= marked <= population.
+
+    Returns:
+        float64 of the broadcast shape.
+    """
+    found, draws = torch.broadcast_tensors(found, draws)
+    taken = torch.stack([found, draws - found], dim=-1).reshape(-1, 2)
+    there = torch.tensor([marked, population - marked])
+    possible = ((taken >= 0) & (taken <= there)).all(dim=1)
+    logs = log_binomials(there.tolist(), torch.where(possible[:, None], taken, 0).numpy())
+    logs -= log_binomials([population], draws.reshape(-1, 1).numpy())
+    return torch.where(possible, torch.from_numpy(logs).exp(), 0.0).reshape(found.shape)
