@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from verl_msgrpo.common.json_lines import lines_of, objects_of
+from verl_msgrpo.common.json_lines import lines_of, objects_in, objects_of
 from verl_msgrpo.errors import UserError
 
 
@@ -50,3 +50,12 @@ def test_objects(tmp_path):
         next(objects_of(tmp_path))
     with pytest.raises(UserError, match="No such file"):
         next(objects_of(tmp_path / "none"))
+
+
+def test_objects_of_a_stream_are_called_what_the_caller_calls_it():
+    rows = objects_in(io.BytesIO(b'{"a": 1}\n\n"x"\n'), "hub/rows.jsonl.gz")
+    assert next(rows) == (1, {"a": 1})
+    with pytest.raises(UserError, match=r"^hub/rows\.jsonl\.gz, line 3: not a JSON object$"):
+        next(rows)
+    with pytest.raises(UserError, match=r"^x, line 1: longer than 5 bytes; was the file cut"):
+        list(objects_in(io.BytesIO(b'{"a": 1}\n'), "x", 5))

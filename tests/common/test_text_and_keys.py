@@ -4,7 +4,7 @@ import pytest
 
 from verl_msgrpo.common.once import forget, say_once
 from verl_msgrpo.common.row_keys import RowKey, row_key
-from verl_msgrpo.common.text import digest, encodable
+from verl_msgrpo.common.text import digest, encodable, first_line
 
 
 def test_encodable():
@@ -16,6 +16,14 @@ def test_digests_tell_surrogates_and_types_apart():
     assert len({digest(value) for value in values}) == len(values)
     assert len(digest("x")) == 16
     assert digest("a") == digest("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("no such host.\nat f", "no such host"), ("\n a.b \nc", "a.b"), ("", "OSError")],
+)
+def test_first_line_of_an_error(text, line):
+    assert first_line(OSError(text)) == line
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_good_file(tmp_path, capsys):
         "agent_name",
     ],
 )
-def test_d02_every_column_is_named_when_it_is_missing(tmp_path, capsys, place):
+def test_every_column_is_named_when_it_is_missing(tmp_path, capsys, place):
     path = file(tmp_path, without(place))
     assert main(["check-data", str(path), "--needs-agent"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -105,7 +105,7 @@ def test_d02_every_column_is_named_when_it_is_missing(tmp_path, capsys, place):
         ({"extra_info": {"index": None, "num_options": None}}, "extra_info"),
     ],
 )
-def test_r09_null_and_empty_values_are_named_with_their_row(tmp_path, capsys, fields, place):
+def test_null_and_empty_values_are_named_with_their_row(tmp_path, capsys, fields, place):
     rows = [row(0), row(1), row(2, **fields), row(3, **fields), row(4)]
     path = file(tmp_path, rows)
     assert main(["check-data", str(path)]) == 1
@@ -170,7 +170,7 @@ def test_ground_truths_of_any_type(tmp_path, truth, fine):
         ({"other": 7}, None),
     ],
 )
-def test_d02_struct_fields_that_differ_between_files(tmp_path, fields, place):
+def test_struct_fields_that_differ_between_files(tmp_path, fields, place):
     """The same verdict as verl's own way of joining files gives, or nulls in its place."""
     datasets = pytest.importorskip("datasets")
     paths = [file(tmp_path, [row(0)], "a.parquet"), file(tmp_path, [row(1, **fields)], "b.parquet")]
@@ -190,7 +190,7 @@ def test_d02_struct_fields_that_differ_between_files(tmp_path, fields, place):
         assert not place or any(None in info.values() for info in joined["extra_info"])
 
 
-def test_t20_a_file_without_agents_beside_one_with_agents(tmp_path):
+def test_a_file_without_agents_beside_one_with_agents(tmp_path):
     paths = [
         file(tmp_path, [row(0)], "a.parquet"),
         file(tmp_path, without("agent_name")[1:], "b.parquet"),
@@ -211,7 +211,7 @@ def test_t20_a_file_without_agents_beside_one_with_agents(tmp_path):
         ([row(0, agent_name="single_turn_agent")], {"agent_loop": "search_tool_agent"}, False),
     ],
 )
-def test_t20_some_row_reaches_the_tools(tmp_path, rows, options, fine):
+def test_some_row_reaches_the_tools(tmp_path, rows, options, fine):
     path = file(tmp_path, rows)
     assert check_files([path]).errors == []
     errors = found(check_files([path], needs_agent=True, **options))
@@ -228,6 +228,14 @@ def test_repeated_prompts_are_a_warning(tmp_path, capsys):
     assert f"{paths[0]}, row 3: warning: prompt: the prompt repeats an earlier one\n" in printed
     assert f"{paths[1]}, row 1: warning: prompt: " in printed
     assert "0 errors, 2 warnings" in printed
+
+
+def test_prompts_are_equal_whatever_the_order_of_their_fields(tmp_path):
+    """As pandas and other writers sort them."""
+    other = row(0, prompt=[{"content": "Question 0?", "role": "user"}])
+    paths = [file(tmp_path, [row(0)], "a.parquet"), file(tmp_path, [other], "b.parquet")]
+    (fault,) = check_files(paths).faults.values()
+    assert (fault.file, fault.row, fault.warning) == (str(paths[1]), 1, True)
 
 
 # --- Ground truths --------------------------------------------------------------------------------

@@ -61,15 +61,27 @@ def objects_of(path: Path, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[int, d
     """
     try:
         with path.open("rb") as stream:
-            for number, value, problem in lines_of(stream, limit):
-                if problem is not None:
-                    raise UserError(f"{path}, line {number}: {problem}; was the file cut short?")
-                if not isinstance(value, dict):
-                    raise UserError(f"{path}, line {number}: not a JSON object")
-                yield number, value
+            yield from objects_in(stream, str(path), limit)
     except IsADirectoryError:
         names = sorted(file.name for file in path.glob("*.jsonl"))
         hint = f", for example {path / names[-1]}" if names else ""
         raise UserError(f"{path}: a folder; name one file of it{hint}") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
+
+
+def objects_in(
+    stream: BinaryIO, name: str, limit: int = MAX_LINE_BYTES
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """The same of a stream that is open already, called `name` in errors.
+
+    Raises:
+        UserError: a line holds no JSON object or is too long.
+        OSError, EOFError: of the stream.
+    """
+    for number, value, problem in lines_of(stream, limit):
+        if problem is not None:
+            raise UserError(f"{name}, line {number}: {problem}; was the file cut short?")
+        if not isinstance(value, dict):
+            raise UserError(f"{name}, line {number}: not a JSON object")
+        yield number, value

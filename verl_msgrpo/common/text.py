@@ -16,3 +16,8 @@ def digest(value: object) -> bytes:
     """
     text = "s" + value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line without a full stop; its type where it says nothing."""
+    return str(error).strip().partition("\n")[0].rstrip(" .") or type(error).__name__

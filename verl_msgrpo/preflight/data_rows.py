@@ -14,7 +14,7 @@ from verl_msgrpo.preflight.names import known_agents, unknown
 from verl_msgrpo.preflight.problems import WARNING, Problem, one_line
 from verl_msgrpo.preflight.run import ROLLOUT, Run
 from verl_msgrpo.preflight.settings import is_on, local_path, text, texts, whole
-from verl_msgrpo.tasks.data_schema import TOOLLESS_AGENT, column_problems, row_problems
+from verl_msgrpo.tasks.row_checks import TOOLLESS_AGENT, column_problems, row_problems
 
 CHECK = "data"
 SAMPLE_ROWS = 64

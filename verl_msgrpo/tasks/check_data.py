@@ -1,7 +1,6 @@
 """`verl-msgrpo check-data`: whether verl can train on these parquet files, before Ray starts."""
 
 import argparse
-import hashlib
 import re
 import sys
 from collections import Counter
@@ -14,20 +13,21 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from verl_msgrpo.common import parquet
+from verl_msgrpo.common.text import digest, first_line
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.tasks.data_schema import (
+from verl_msgrpo.tasks.row_checks import (
     TOOLLESS_AGENT,
     column_problems,
     row_problems,
     type_differences,
+    unusable,
 )
-from verl_msgrpo.tasks.gold_checks import unusable
 
 _COLUMNS = ("data_source", "agent_name", "reward_model", "extra_info")
 
 
 @dataclass
-class Finding:
+class FileFault:
     """A fault: where it was seen first, in how many rows. row: from 1; 0 is the file's columns."""
 
     file: str
@@ -45,27 +45,27 @@ class Finding:
 
 
 @dataclass
-class Report:
-    """All findings, one for each field and kind of fault of a file; rows by file and by value."""
+class CheckedFiles:
+    """All faults, one for each field and kind of fault of a file; rows by file and by value."""
 
-    findings: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
+    faults: dict[tuple[str, str, str], FileFault] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     data_sources: Counter[str] = field(default_factory=Counter)
     agents: Counter[str] = field(default_factory=Counter)
 
     @property
-    def errors(self) -> list[Finding]:
-        """The findings that are no warnings."""
-        return [finding for finding in self.findings.values() if not finding.warning]
+    def errors(self) -> list[FileFault]:
+        """The faults that are no warnings."""
+        return [fault for fault in self.faults.values() if not fault.warning]
 
-    def add(self, finding: Finding, kind: str = "") -> None:
-        """Adds a finding, or counts it with the earlier one of the same file, field and kind."""
-        place = re.sub(r"\d+", "", finding.field)  # all messages of a prompt are one place
-        key = (finding.file, place, kind or finding.message)
-        if key in self.findings:
-            self.findings[key].rows += 1
+    def add(self, fault: FileFault, kind: str = "") -> None:
+        """Adds a fault, or counts it with the earlier one of the same file, field and kind."""
+        place = re.sub(r"\d+", "", fault.field)  # all messages of a prompt are one place
+        key = (fault.file, place, kind or fault.message)
+        if key in self.faults:
+            self.faults[key].rows += 1
         else:
-            self.findings[key] = finding
+            self.faults[key] = fault
 
 
 def check_files(
@@ -74,7 +74,7 @@ def check_files(
     needs_agent: bool = False,
     agent_loop: str = TOOLLESS_AGENT,
     prompt_key: str = "prompt",
-) -> Report:
+) -> CheckedFiles:
     """Checks parquet files that are to be trained on together. Memory: 100 bytes a row.
 
     Args:
@@ -86,14 +86,14 @@ def check_files(
     Raises:
         UserError: a file cannot be read or holds no rows.
     """
-    report = Report()
+    checked = CheckedFiles()
     schemas = {str(path): _schema(path) for path in paths}
-    _compare(schemas, report)
+    _compare(schemas, checked)
     seen: set[bytes] = set()
     for path in paths:
-        _check_file(path, schemas[str(path)], prompt_key, seen, report)
-    _check_agents(schemas, report, needs_agent, agent_loop)
-    return report
+        _check_file(path, schemas[str(path)], prompt_key, seen, checked)
+    _check_agents(schemas, checked, needs_agent, agent_loop)
+    return checked
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,23 +118,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the findings; raises UserError for files that cannot be read."""
-    report = check_files(
+    """Prints the faults; raises UserError for files that cannot be read."""
+    checked = check_files(
         args.files,
         needs_agent=args.needs_agent,
         agent_loop=args.agent_loop,
         prompt_key=args.prompt_key,
     )
-    for finding in report.findings.values():
-        print(finding)
-    for file, rows in report.rows.items():
+    for fault in checked.faults.values():
+        print(fault)
+    for file, rows in checked.rows.items():
         print(f"{file}: {rows} rows")
-    for name, values in (("data_source", report.data_sources), ("agent_name", report.agents)):
+    for name, values in (("data_source", checked.data_sources), ("agent_name", checked.agents)):
         if values:
             print(f"{name}: " + ", ".join(f"{value} {count}" for value, count in values.items()))
-    warnings = len(report.findings) - len(report.errors)
-    print(f"{len(report.errors)} errors, {warnings} warnings")
-    return 1 if report.errors else 0
+    warnings = len(checked.faults) - len(checked.errors)
+    print(f"{len(checked.errors)} errors, {warnings} warnings")
+    return 1 if checked.errors else 0
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -144,10 +144,10 @@ def _schema(path: Path) -> pa.Schema:
                 raise UserError(f"{path}: holds no rows")
             return file.schema_arrow
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: not a readable parquet file: {_line(error)}") from None
+        raise UserError(f"{path}: not a readable parquet file: {first_line(error)}") from None
 
 
-def _compare(schemas: Mapping[str, pa.Schema], report: Report) -> None:
+def _compare(schemas: Mapping[str, pa.Schema], checked: CheckedFiles) -> None:
     """Reports columns whose types differ between files, and an agent_name that only some have."""
     first_file, *others = schemas
     first = schemas[first_file]
@@ -157,23 +157,23 @@ def _compare(schemas: Mapping[str, pa.Schema], report: Report) -> None:
             if name in other.names:
                 here, there = other.field(name).type, first.field(name).type
                 for place, message in type_differences(there, here, name):
-                    report.add(Finding(file, 0, place, f"{message} ({first_file})"))
+                    checked.add(FileFault(file, 0, place, f"{message} ({first_file})"))
     with_agent = [file for file, schema in schemas.items() if "agent_name" in schema.names]
     for file in schemas:
         if with_agent and file not in with_agent:
             message = (
                 f"the column is missing here, so that verl fills nulls; {with_agent[0]} has it"
             )
-            report.add(Finding(file, 0, "agent_name", message))
+            checked.add(FileFault(file, 0, "agent_name", message))
 
 
 def _check_file(
-    path: Path, schema: pa.Schema, prompt_key: str, seen: set[bytes], report: Report
+    path: Path, schema: pa.Schema, prompt_key: str, seen: set[bytes], checked: CheckedFiles
 ) -> None:
     file = str(path)
     broken: set[str] = set()
     for place, message in column_problems(schema, prompt_key):
-        report.add(Finding(file, 0, place, message))
+        checked.add(FileFault(file, 0, place, message))
         broken.add(place.partition(".")[0])
     columns = [c for c in (prompt_key, *_COLUMNS) if c in schema.names and c not in broken]
     number = 0
@@ -181,20 +181,20 @@ def _check_file(
         number += 1
         faulty = set()
         for place, message in row_problems(row, prompt_key):
-            report.add(Finding(file, number, place, message))
+            checked.add(FileFault(file, number, place, message))
             faulty.add(place.partition(".")[0])
         if prompt_key in row and _is_repeated(row[prompt_key], seen):
             message = "the prompt repeats an earlier one"
-            report.add(Finding(file, number, prompt_key, message, warning=True))
+            checked.add(FileFault(file, number, prompt_key, message, warning=True))
         if not faulty & {"data_source", "reward_model", "extra_info"}:
-            _check_answer(file, number, row, report)
-        for name, values in (("data_source", report.data_sources), ("agent_name", report.agents)):
+            _check_answer(file, number, row, checked)
+        for name, values in (("data_source", checked.data_sources), ("agent_name", checked.agents)):
             if name in row and name not in faulty:
                 values[str(row[name])] += 1
-    report.rows[file] = number
+    checked.rows[file] = number
 
 
-def _check_answer(file: str, number: int, row: Mapping[str, object], report: Report) -> None:
+def _check_answer(file: str, number: int, row: Mapping[str, object], checked: CheckedFiles) -> None:
     reward_model = row.get("reward_model")
     if "data_source" not in row or not isinstance(reward_model, Mapping):
         return
@@ -204,31 +204,31 @@ def _check_answer(file: str, number: int, row: Mapping[str, object], report: Rep
             str(row["data_source"]), reward_model.get("ground_truth"), row.get("extra_info")
         )
     except ImportError as error:
-        report.add(Finding(file, number, place, f"is not checked: {error}", warning=True))
+        checked.add(FileFault(file, number, place, f"is not checked: {error}", warning=True))
         return
     if reason:
-        report.add(Finding(file, number, place, reason), kind="unusable")
+        checked.add(FileFault(file, number, place, reason), kind="unusable")
 
 
 def _check_agents(
-    schemas: Mapping[str, pa.Schema], report: Report, needs_agent: bool, agent_loop: str
+    schemas: Mapping[str, pa.Schema], checked: CheckedFiles, needs_agent: bool, agent_loop: str
 ) -> None:
     """Reports that no row would call a tool, where some should."""
     if not needs_agent:
         return
     named = any("agent_name" in schema.names for schema in schemas.values())
-    agents = report.agents if named else {agent_loop: 1}
+    agents = checked.agents if named else {agent_loop: 1}
     if all(agent == TOOLLESS_AGENT for agent in agents):
         file = next(iter(schemas))
         state = "every row names" if named else "the column is missing, so every row gets"
         message = f"{state} {TOOLLESS_AGENT}, which calls no tools"
-        report.add(Finding(file, 0, "agent_name", message))
+        checked.add(FileFault(file, 0, "agent_name", message))
 
 
 def _is_repeated(prompt: object, seen: set[bytes]) -> bool:
-    digest = hashlib.blake2b(repr(prompt).encode("utf-8", "replace"), digest_size=16).digest()
-    repeated = digest in seen
-    seen.add(digest)
+    key = digest(prompt)
+    repeated = key in seen
+    seen.add(key)
     return repeated
 
 
@@ -238,8 +238,4 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, object]]:
         with tqdm(total=total, unit=" rows", file=sys.stderr, disable=None) as bar:
             yield from parquet.stream(path, columns, bar.update)
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{path}: cannot be read: {_line(error)}") from None
-
-
-def _line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+        raise UserError(f"{path}: cannot be read: {first_line(error)}") from None

@@ -1,7 +1,10 @@
 """Reads the fields of a raw example, or says which field is wrong."""
 
+import math
 from collections.abc import Mapping
 from datetime import date
+
+from verl_msgrpo.common.text import encodable
 
 Example = Mapping[str, object]
 
@@ -10,7 +13,7 @@ class FieldError(ValueError):
     """A field that no row can be made of; the message begins with its name."""
 
 
-class NotOfTask(Exception):  # noqa: N818 - no error: the row is left out and counted
+class NotOfTask(Exception):  # noqa: N818 - not an error: the row is left out and counted
     """A row of another task, in a data set that mixes several."""
 
 
@@ -20,8 +23,8 @@ def text(example: Example, name: str) -> str:
 
 
 def as_text(value: object, name: str) -> str:
-    """`value` as a text that is not empty; numbers are written out, raises FieldError."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    """`value` as a text that is not empty; finite numbers are written out. Raises FieldError."""
+    if _is_number(value):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
         raise FieldError(f"{name} is {shown(value)}; it must be a text")
@@ -38,8 +41,8 @@ def note(example: Example, *names: str) -> str:
         value = example.get(name)
         if isinstance(value, date):  # or a datetime
             return value.isoformat()
-        if isinstance(value, str | int | float) and str(value).strip():
-            return str(value).strip().encode("utf-8", "replace").decode()
+        if (isinstance(value, str | bool) or _is_number(value)) and str(value).strip():
+            return encodable(str(value).strip())
     return ""
 
 
@@ -56,6 +59,13 @@ def struct(example: Example, name: str) -> Example:
     if not isinstance(value, Mapping):
         raise FieldError(f"{name} is {shown(value)}; it must be a struct")
     return value
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number that says something: not NaN, which pandas has for nothing."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def shown(value: object) -> str:

@@ -2,32 +2,17 @@
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from tqdm import tqdm
-
-from verl_msgrpo.arguments import positive
+from verl_msgrpo.common.numbers import integer_argument
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.tasks import sources
-from verl_msgrpo.tasks.fields import FieldError, NotOfTask, note
-from verl_msgrpo.tasks.gold_checks import unusable
 from verl_msgrpo.tasks.prompts import read_template
-from verl_msgrpo.tasks.registry import (
-    LIVECODEBENCH_FILES,
-    SEARCH_AGENTS,
-    TASKS,
-    Reader,
-    Task,
-    reader_for,
-    with_agent,
-)
-from verl_msgrpo.tasks.row_writer import RowWriter, written
-from verl_msgrpo.tasks.rows import Row, verl_row
-from verl_msgrpo.tasks.selection import Counts, Found, distinct, limited
+from verl_msgrpo.tasks.registry import LIVECODEBENCH_FILES, SEARCH_AGENTS, TASKS, Task, with_agent
+from verl_msgrpo.tasks.rows import Row, RowWriter, output_files, verl_row
+from verl_msgrpo.tasks.selection import Candidate, Counts, candidates, distinct, limited, usable
 
 NONE = "none"
 _SHOWN_CHARS = 400  # of each text of the sample
@@ -52,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--train", nargs="+", metavar="SOURCE", help="(default: see below)")
     parser.add_argument("--validation", nargs="+", metavar="SOURCE", help="(default: see below)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="rows a file, at most")
+    parser.add_argument(
+        "--limit", type=integer_argument(1), metavar="N", help="rows a file, at most"
+    )
     parser.add_argument(
         "--seed", type=int, help="with --limit: a random sample instead of the first rows"
     )
@@ -83,16 +70,17 @@ def run(args: argparse.Namespace) -> int:
     """Writes the files; raises UserError for bad input."""
     job = _job(args)
     held_out: set[bytes] = set()
-    with written(args.out) as files:
+    with output_files(args.out) as files:
         for split, names in job.sources.items():  # validation first: training leaves its rows out
-            counts = Counts()
-            problems = distinct(_read(job, split, names, counts), held_out, counts)
-            kept = limited(_checked(job, problems, counts), job.limit, job.seed)
+            counts = Counts(job.skip_bad_rows)
+            dates = job.dates if split == "validation" else ("", "")
+            problems = candidates(job.task, names, split, dates, counts)
+            problems = usable(distinct(problems, held_out, counts), counts)
             writer = files.open(f"{split}.parquet")
-            keys, sample = _write(job, split, kept, writer, counts)
+            kept = limited(problems, job.limit, job.seed)
+            held_out, sample = _write(job, split, kept, writer, counts)
             if sample is None:
                 raise UserError(f"{', '.join(names)}: nothing to write: {counts}")
-            held_out = keys
             print(f"{split}: {', '.join(names)}: {counts}")
     _show(sample)
     for split in job.sources:
@@ -145,81 +133,8 @@ def _job(args: argparse.Namespace) -> Job:
     )
 
 
-def _read(job: Job, split: str, names: list[str], counts: Counts) -> Iterator[Found]:
-    """The problems of all files, in order."""
-    default_split = job.task.validation_split if split == "validation" else "train"
-    files = [file for name in names for file in sources.files_of(name, default_split)]
-    dates = job.dates if split == "validation" else ("", "")
-    with tqdm(desc=split, unit=" rows", file=sys.stderr, disable=None) as bar:
-        for file in files:
-            reader, name = _reader(job.task, file), Path(file).name
-            for row in sources.rows_of(file, (*reader.needs, *reader.uses)):
-                bar.update()
-                counts.read += 1
-                try:
-                    if reader.date_column and not _within(
-                        note(row.fields, reader.date_column), *dates
-                    ):
-                        counts.outside_dates += 1
-                        continue
-                    problem = reader.read(row.fields)
-                except NotOfTask:
-                    counts.other_task += 1
-                except FieldError as error:
-                    _refuse(job, f"{row.where}: {error}", counts)
-                else:
-                    yield Found(row.where, reader.data_source, problem, name)
-
-
-def _reader(task: Task, file: str) -> Reader:
-    columns = sources.columns_of(file)
-    if not columns:
-        raise UserError(f"{file}: holds no rows")
-    reader = reader_for(task, columns)
-    if reader is None:
-        forms = " or ".join(f"({', '.join(reader.needs)})" for reader in task.readers)
-        raise UserError(f"{file}: {task.name} reads rows with {forms}; it has {', '.join(columns)}")
-    return reader
-
-
-def _within(day: str, first: str, last: str) -> bool:
-    """Whether an ISO date is in a window, of which "" leaves an end open; raises FieldError."""
-    if not (first or last):
-        return True
-    try:
-        day = date.fromisoformat(day[:10]).isoformat()
-    except ValueError:
-        raise FieldError(f"contest_date is {day!r}; it must be a date") from None
-    return first <= day <= (last or day)
-
-
-def _checked(job: Job, problems: Iterator[Found], counts: Counts) -> Iterator[Found]:
-    """Refuses problems whose ground truth their own reward does not accept."""
-    checks = True
-    for found in problems:
-        reason = ""
-        if checks:
-            try:
-                extra_info = {"num_options": found.problem.num_options}
-                reason = unusable(found.data_source, found.problem.ground_truth, extra_info)
-            except ImportError as error:
-                checks = False
-                print(f"prepare: ground truths are not checked: {error}", file=sys.stderr)
-        if reason:
-            _refuse(job, f"{found.where}: the answer {reason}", counts)
-        else:
-            yield found
-
-
-def _refuse(job: Job, reason: str, counts: Counts) -> None:
-    if not job.skip_bad_rows:
-        raise UserError(f"{reason}; --skip-bad-rows leaves such rows out")
-    counts.bad += 1
-    counts.first_bad = counts.first_bad or reason
-
-
 def _write(
-    job: Job, split: str, kept: Iterator[Found], writer: RowWriter, counts: Counts
+    job: Job, split: str, kept: Iterable[Candidate], writer: RowWriter, counts: Counts
 ) -> tuple[set[bytes], Row | None]:
     """Writes the rows; the keys of their problems, and the first row."""
     keys: set[bytes] = set()

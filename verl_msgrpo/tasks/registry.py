@@ -1,17 +1,12 @@
-"""The five tasks: where their rows come from, who reads them, what becomes of them."""
+"""The five tasks in one table: their sources, the forms of rows that they read, what they ask.
+
+The first reader of a task whose columns are all in a file reads that file.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from verl_msgrpo.tasks import (
-    hotpotqa,
-    mathematics,
-    medqa,
-    programming,
-    prompts,
-    riddlesense,
-    verl_rows,
-)
+from verl_msgrpo.tasks import prompts, readers
 from verl_msgrpo.tasks.fields import Example
 from verl_msgrpo.tasks.rows import Problem
 
@@ -47,7 +42,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Task:
-    """A task; `train` and `validation` are its default sources, `readers` the forms it knows."""
+    """What becomes of a data set.
+
+    agent_name: the agent loop that runs the rows. template: see `prompts`.
+    train, validation: the default sources, see `sources.files_of`.
+    validation_split: which split of a source is for validation, if the source does not say it.
+    """
 
     name: str
     ability: str
@@ -60,26 +60,18 @@ class Task:
 
 
 _VERL_USES = ("ability", "data_source", "extra_info")
-_AIME = Reader(AIME24, ("problem", "answer", "year"), mathematics.from_answer, uses=("id",))
 _MATH_USES = ("answer", "solution", "unique_id", "type", "subject", "level")
-_LIVECODEBENCH = Reader(
-    LIVECODEBENCH,
-    ("question_content", "public_test_cases", "private_test_cases", "metadata"),
-    programming.from_livecodebench,
-    uses=("starter_code", "question_id", "platform", "difficulty", "contest_date"),
-    date_column="contest_date",
-)
 
-_ALL = (
+_TASKS = (
     Task(
         name="aime24",
         ability="math",
         agent_name="single_turn_agent",
         template=prompts.MATH,
         readers=(
-            _AIME,
-            Reader(DAPO_MATH, verl_rows.COLUMNS, mathematics.from_verl, uses=_VERL_USES),
-            Reader(DAPO_MATH, ("problem",), mathematics.from_solution, uses=_MATH_USES),
+            Reader(AIME24, ("problem", "answer", "year"), readers.math_with_answer, uses=("id",)),
+            Reader(DAPO_MATH, readers.VERL_COLUMNS, readers.math_of_verl, uses=_VERL_USES),
+            Reader(DAPO_MATH, ("problem",), readers.math_with_solution, uses=_MATH_USES),
         ),
         train=(f"{DAPO_MATH}:train",),
         validation=(f"{AIME24}:train",),
@@ -93,10 +85,12 @@ _ALL = (
             Reader(
                 RIDDLESENSE,
                 ("question", "choices", "answerKey"),
-                riddlesense.from_columns,
+                readers.riddlesense_columns,
                 uses=("id",),
             ),
-            Reader(RIDDLESENSE, ("question", "answerKey"), riddlesense.from_release, uses=("id",)),
+            Reader(
+                RIDDLESENSE, ("question", "answerKey"), readers.riddlesense_release, uses=("id",)
+            ),
         ),
         # The repository itself is a script; the hub's converted files are not.
         train=(f"hf://datasets/{RIDDLESENSE}@refs/convert/parquet/*/train/*.parquet",),
@@ -108,10 +102,19 @@ _ALL = (
         agent_name="single_turn_agent",
         template=prompts.CODE,
         readers=(
-            _LIVECODEBENCH,
-            Reader(LIVECODEBENCH, verl_rows.COLUMNS, programming.from_verl, uses=_VERL_USES),
             Reader(
-                LIVECODEBENCH, ("problem", "tests"), programming.from_tests, uses=("starter_code",)
+                LIVECODEBENCH,
+                ("question_content", "public_test_cases", "private_test_cases", "metadata"),
+                readers.livecodebench,
+                uses=("starter_code", "question_id", "platform", "difficulty", "contest_date"),
+                date_column="contest_date",
+            ),
+            Reader(LIVECODEBENCH, readers.VERL_COLUMNS, readers.programs_of_verl, uses=_VERL_USES),
+            Reader(
+                LIVECODEBENCH,
+                ("problem", "tests"),
+                readers.programs_with_tests,
+                uses=("starter_code",),
             ),
         ),
         train=("PRIME-RL/Eurus-2-RL-Data:train",),
@@ -124,7 +127,7 @@ _ALL = (
         agent_name="single_turn_agent",
         template=prompts.MULTIPLE_CHOICE,
         readers=(
-            Reader(MEDQA, ("question", "options", "answer_idx"), medqa.from_row, ("meta_info",)),
+            Reader(MEDQA, ("question", "options", "answer_idx"), readers.medqa, ("meta_info",)),
         ),
         train=(f"{MEDQA}:train",),
         validation=(f"{MEDQA}:test",),
@@ -139,13 +142,13 @@ _ALL = (
             Reader(
                 HOTPOTQA,
                 ("question", "golden_answers"),
-                hotpotqa.from_search_r1,
+                readers.search_r1,
                 uses=("id", "data_source"),
             ),
             Reader(
                 HOTPOTQA,
                 ("question", "answer"),
-                hotpotqa.from_hotpotqa,
+                readers.hotpotqa,
                 uses=("id", "_id", "type", "level"),
             ),
         ),
@@ -153,7 +156,7 @@ _ALL = (
         validation=(f"{HOTPOTQA}/distractor:validation",),
     ),
 )
-TASKS = {task.name: task for task in _ALL}
+TASKS = {task.name: task for task in _TASKS}
 
 # Agent loops for the search task, and the prompt that each one's protocol needs.
 SEARCH_AGENTS = {

@@ -1,16 +1,22 @@
-"""A problem of any task, and verl's row for it: one schema for all tasks and files.
+"""A problem of any task, verl's row for it, and the files of such rows.
 
 verl concatenates the files that it trains on, which fails where the fields of a struct differ. So
-every row has the same fields, `ground_truth` is a string in all of them (what is no single answer
-is JSON), and no value is null: "" and 0 stand for what a task does not have.
+every row has the same fields, `ground_truth` is a string in all of them (JSON, where it is more
+than one answer), and no value is null: "" and 0 are for what a task does not have.
 """
 
-import hashlib
+import os
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from verl_msgrpo.common.text import digest
+from verl_msgrpo.errors import UserError
 from verl_msgrpo.tasks.prompts import fill
 
 SCHEMA = pa.schema(
@@ -61,8 +67,7 @@ class Problem:
     def key(self) -> bytes:
         """Equal for problems that differ in blanks, capitals or `$` only. 16 bytes."""
         text = unicodedata.normalize("NFC", self.text).casefold().replace("$", "")
-        text = "".join(text.split())
-        return hashlib.blake2b(text.encode(), digest_size=16).digest()
+        return digest("".join(text.split()))
 
 
 def verl_row(
@@ -101,3 +106,87 @@ def verl_row(
             "date": problem.date,
         },
     }
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+# Readers load a group of rows at a time, and tests of programs are long.
+_GROUP_ROWS = 1000
+_GROUP_CHARS = 32 << 20
+
+
+class RowWriter:
+    """Appends rows of `SCHEMA` to a parquet file, in groups of bounded size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+        self._rows: list[Row] = []
+        self._chars = 0
+
+    def add(self, row: Row, chars: int) -> None:
+        """Appends a row; `chars` is about how long its texts are."""
+        self._rows.append(row)
+        self._chars += chars
+        if len(self._rows) >= _GROUP_ROWS or self._chars >= _GROUP_CHARS:
+            self._flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._flush()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Closes the file as it is, which a full disk may refuse, and removes it."""
+        with suppress(OSError, pa.ArrowException):
+            self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._file.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+        self._rows, self._chars = [], 0
+
+
+class OutputFiles:
+    """The parquet files of one folder, under temporary names until they are published."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, RowWriter] = {}
+
+    def open(self, name: str) -> RowWriter:
+        """A new file that will be called `name`."""
+        self._writers[name] = RowWriter(self._folder / f".{name}.{os.getpid()}.tmp")
+        return self._writers[name]
+
+    def publish(self) -> None:
+        """Gives every file its name."""
+        for writer in self._writers.values():
+            writer.close()
+        for name in list(self._writers):
+            os.replace(self._writers[name].path, self._folder / name)
+            del self._writers[name]
+
+    def discard(self) -> None:
+        """Removes what was not published."""
+        for writer in self._writers.values():
+            writer.abandon()
+
+
+@contextmanager
+def output_files(folder: Path) -> Iterator[OutputFiles]:
+    """Files of a folder that all appear when the block ends well, and not at all otherwise.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    files = OutputFiles(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield files
+        files.publish()
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written: {error}") from None
+    finally:
+        files.discard()

@@ -6,8 +6,8 @@ types of JSON anew, and makes the answer "007" a 7.
 """
 
 import gzip
-import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_msgrpo.common import parquet
+from verl_msgrpo.common.json_lines import objects_in, parsed
+from verl_msgrpo.common.text import first_line
 from verl_msgrpo.errors import UserError
 
-MAX_LINE_BYTES = 1 << 30  # LiveCodeBench has all tests of a problem in a line
 _HUB_NAME = re.compile(
     r"(?P<name>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[^:@]+))?"
     r"(?::(?P<split>[\w.-]+))?"
@@ -32,7 +33,7 @@ _HUB_FILE = re.compile(
 
 
 class RawRow(NamedTuple):
-    """A row of a file: where it stands, for messages, and what it holds."""
+    """A row of a file: where it is, for messages, and what it holds."""
 
     where: str
     fields: dict[str, object]
@@ -83,8 +84,8 @@ def rows_of(file: str, columns: Sequence[str] | None = None) -> Iterator[RawRow]
     path = _downloaded(file) if file.startswith("hf://") else Path(file)
     try:
         yield from read(path, file, columns)
-    except (OSError, EOFError, pa.ArrowException) as error:
-        raise UserError(f"{file}: cannot be read: {_reason(error)}") from None
+    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        raise UserError(f"{file}: cannot be read: {first_line(error)}") from None
 
 
 def columns_of(file: str) -> list[str]:
@@ -94,7 +95,7 @@ def columns_of(file: str) -> list[str]:
         try:
             return list(pq.read_schema(path).names)
         except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{file}: cannot be read: {_reason(error)}") from None
+            raise UserError(f"{file}: cannot be read: {first_line(error)}") from None
     return [name for row in islice(rows_of(file), 1) for name in row.fields]
 
 
@@ -107,41 +108,25 @@ def _parquet(path: Path, name: str, columns: Sequence[str] | None) -> Iterator[R
 
 def _json_lines(path: Path, name: str, columns: Sequence[str] | None) -> Iterator[RawRow]:
     with _opened(path) as stream:
-        number = 0
-        while line := stream.readline(MAX_LINE_BYTES):
-            number += 1
-            if len(line) >= MAX_LINE_BYTES:
-                raise UserError(f"{name}, line {number}: longer than {MAX_LINE_BYTES >> 20} MiB")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if not line.isspace():
-                yield _json_row(_json(line, f"{name}, line {number}"), f"{name}, line {number}")
+        for number, fields in objects_in(stream, name):
+            yield RawRow(f"{name}, line {number}", fields)
 
 
 def _json_document(path: Path, name: str, columns: Sequence[str] | None) -> Iterator[RawRow]:
-    """A JSON array of rows, or, under the same ending, a row a line."""
+    """A JSON array of rows, or, under the same ending, one row per line."""
     with _opened(path) as stream:
         head = stream.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if head != b"[":
         yield from _json_lines(path, name, columns)
         return
     with _opened(path) as stream:
-        items = _json(stream.read().removeprefix(b"\xef\xbb\xbf"), name)
+        items, problem = parsed(stream.read())
+    if problem is not None:
+        raise UserError(f"{name}: {problem}; was the file cut short?")
     for number, item in enumerate(cast(list[object], items), 1):
-        yield _json_row(item, f"{name}, row {number}")
-
-
-def _json_row(item: object, where: str) -> RawRow:
-    if not isinstance(item, dict):
-        raise UserError(f"{where}: not a JSON object")
-    return RawRow(where, item)
-
-
-def _json(data: bytes, where: str) -> object:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise UserError(f"{where}: not JSON: {error}") from None
+        if not isinstance(item, dict):
+            raise UserError(f"{name}, row {number}: not a JSON object")
+        yield RawRow(f"{name}, row {number}", item)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -218,10 +203,6 @@ def _downloaded(file: str) -> Path:
 
 def _unreachable(source: str, error: Exception) -> UserError:
     return UserError(
-        f"{source}: cannot be read: {_reason(error)}. Without the hub, give local files "
+        f"{source}: cannot be read: {first_line(error)}. Without the hub, give local files "
         "(--train FILE, --validation FILE)"
     )
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__

@@ -1,27 +1,41 @@
 """What verl and our rewards need of a row and of its columns: pure checks, without files.
 
-Every check returns (field, what is wrong with it) pairs, none for what is right.
+The checks of columns and rows return (field, what is wrong with it) pairs, none where all is right.
+`unusable` asks a row's reward whether it could accept the row's ground truth at all.
 """
 
+import importlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from verl_msgrpo.tasks.fields import shown
+from verl_msgrpo.rewards.ground_truth import GroundTruthError, accepted_answers
+from verl_msgrpo.tasks.code_tests import as_ground_truth, read_any
+from verl_msgrpo.tasks.fields import FieldError, shown
+from verl_msgrpo.tasks.registry import (
+    AIME24,
+    DAPO_MATH,
+    HOTPOTQA,
+    LIVECODEBENCH,
+    MEDQA,
+    RIDDLESENSE,
+)
 
-Problem = tuple[str, str]
+Fault = tuple[str, str]
 
 TOOLLESS_AGENT = "single_turn_agent"  # what verl runs for rows that name no agent loop
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string)
 _LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
-def column_problems(schema: pa.Schema, prompt_key: str = "prompt") -> list[Problem]:
+def column_problems(schema: pa.Schema, prompt_key: str = "prompt") -> list[Fault]:
     """Columns that are missing or of a type that verl cannot train on."""
     return list(_column_problems({field.name: field.type for field in schema}, prompt_key))
 
 
-def row_problems(row: Mapping[str, object], prompt_key: str = "prompt") -> list[Problem]:
+def row_problems(row: Mapping[str, object], prompt_key: str = "prompt") -> list[Fault]:
     """Values of one row that are null, empty or of the wrong kind; absent columns are passed over.
 
     Args:
@@ -31,7 +45,7 @@ def row_problems(row: Mapping[str, object], prompt_key: str = "prompt") -> list[
     return list(_row_problems(row, prompt_key))
 
 
-def type_differences(first: pa.DataType, other: pa.DataType, name: str) -> list[Problem]:
+def type_differences(first: pa.DataType, other: pa.DataType, name: str) -> list[Fault]:
     """Where two files' columns differ, so that verl cannot put them together; null fits all.
 
     A field that only one struct has is null for the other's rows, or refused, depending on the
@@ -40,7 +54,7 @@ def type_differences(first: pa.DataType, other: pa.DataType, name: str) -> list[
     return list(_type_differences(first, other, name))
 
 
-def _column_problems(types: Mapping[str, pa.DataType], prompt_key: str) -> Iterator[Problem]:
+def _column_problems(types: Mapping[str, pa.DataType], prompt_key: str) -> Iterator[Fault]:
     for name in (prompt_key, "data_source", "reward_model", "extra_info"):
         if name not in types:
             yield name, "the column is missing"
@@ -60,7 +74,7 @@ def _column_problems(types: Mapping[str, pa.DataType], prompt_key: str) -> Itera
         yield "extra_info", f"is {extra_info}; it must be a struct"
 
 
-def _row_problems(row: Mapping[str, object], prompt_key: str) -> Iterator[Problem]:
+def _row_problems(row: Mapping[str, object], prompt_key: str) -> Iterator[Fault]:
     if prompt_key in row:
         yield from _prompt_problems(row[prompt_key], prompt_key)
     for name in ("data_source", "agent_name"):
@@ -80,7 +94,7 @@ def _row_problems(row: Mapping[str, object], prompt_key: str) -> Iterator[Proble
             yield "extra_info", "holds nothing but nulls"
 
 
-def _prompt_problems(prompt: object, name: str) -> Iterator[Problem]:
+def _prompt_problems(prompt: object, name: str) -> Iterator[Fault]:
     if not isinstance(prompt, Sequence) or isinstance(prompt, str) or not prompt:
         yield name, f"is {shown(prompt)}; it must be a list of messages"
         return
@@ -93,7 +107,7 @@ def _prompt_problems(prompt: object, name: str) -> Iterator[Problem]:
                 yield f"{name}[{index}].{key}", f"is {shown(message.get(key))}"
 
 
-def _type_differences(first: pa.DataType, other: pa.DataType, name: str) -> Iterator[Problem]:
+def _type_differences(first: pa.DataType, other: pa.DataType, name: str) -> Iterator[Fault]:
     if first == other or pa.types.is_null(first) or pa.types.is_null(other):
         return
     if pa.types.is_struct(first) and pa.types.is_struct(other):
@@ -134,3 +148,68 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_any(kind: pa.DataType, tests: Sequence[object]) -> bool:
     return any(callable(test) and test(kind) for test in tests)
+
+
+# --- Ground truths --------------------------------------------------------------------------------
+
+_BOX, _TAGS = "\\boxed{%s}", "<answer>%s</answer>"
+# data_source -> (module with `compute_score`, how the prompt wants the answer)
+_REWARDS = {
+    AIME24: ("verl_msgrpo.rewards.math_answer", _BOX),
+    DAPO_MATH: ("verl_msgrpo.rewards.math_answer", _BOX),
+    RIDDLESENSE: ("verl_msgrpo.rewards.multiple_choice", _BOX),
+    MEDQA: ("verl_msgrpo.rewards.multiple_choice", _BOX),
+    HOTPOTQA: ("verl_msgrpo.rewards.search_qa", _TAGS),
+}
+KNOWN_SOURCES = (*_REWARDS, LIVECODEBENCH)
+
+
+def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
+    """Why no response could be right, "" if one can, or if the data source is not one of ours.
+
+    The reward gets the right answer itself, in the form that the prompt asks for. Tests of programs
+    can only be read.
+
+    Raises:
+        ImportError: the reward needs a package that is not installed.
+    """
+    if data_source == LIVECODEBENCH:
+        return _unreadable_tests(ground_truth)
+    if data_source not in _REWARDS:
+        return ""
+    module, form = _REWARDS[data_source]
+    compute_score = importlib.import_module(module).compute_score
+    try:
+        answers = accepted_answers(ground_truth)
+    except GroundTruthError as error:
+        return str(error)
+    with _silent_rewards():
+        accepted = all(
+            compute_score(data_source, form % answer, ground_truth, extra_info)["acc"] == 1.0
+            for answer in answers
+        )
+    if accepted:
+        return ""
+    options = extra_info.get("num_options") if isinstance(extra_info, Mapping) else None
+    among = f" of {options} options" if options else ""
+    return f"is {shown(ground_truth)}{among}, which its reward does not accept as an answer"
+
+
+def _unreadable_tests(ground_truth: object) -> str:
+    try:
+        tests, fn_name = read_any(ground_truth, "it")
+        as_ground_truth(tests, fn_name, "it")
+    except FieldError as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def _silent_rewards() -> Iterator[None]:
+    """Rewards warn about rows that they cannot score; here that is the result."""
+    logger = logging.getLogger("verl_msgrpo.rewards.outcome")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
