@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_msgrpo.tasks.registry import TASKS, with_agent
-from verl_msgrpo.tasks.rows import SCHEMA, Problem, verl_row
+from verl_msgrpo.tasks.rows import SCHEMA, TaskProblem, verl_row
 
 ROOT = Path(__file__).parents[2]
 RECIPES = {
@@ -74,7 +74,7 @@ def write_data(recipe, folder, agent=None, rows=300, validation_rows=3):
     for split, count in (("train", rows), ("validation", validation_rows)):
         made = [
             verl_row(
-                Problem(f"Problem {i} of {split}?", truth, num_options=4),
+                TaskProblem(f"Problem {i} of {split}?", truth, num_options=4),
                 data_source=task.readers[0].data_source,
                 origin="made up",
                 ability=task.ability,

@@ -84,7 +84,7 @@ def test_every_column_is_named_when_it_is_missing(tmp_path, capsys, place):
     assert main(["check-data", str(path), "--needs-agent"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if line.startswith(f"{path}: {place}: ")]) == 1
-    assert "1 errors, 0 warnings" in lines
+    assert "1 error, 0 warnings" in lines
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_null_and_empty_values_are_named_with_their_row(tmp_path, capsys, fields
     assert main(["check-data", str(path)]) == 1
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"{path}, row 3: {place}: ")
-    assert first.endswith("(and 1 more rows)")
+    assert first.endswith("(and 1 more row)")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_file_without_agents_beside_one_with_agents(tmp_path):
     ]
     (error,) = check_files(paths).errors
     assert (error.file, error.field) == (str(paths[1]), "agent_name")
-    assert "verl fills nulls" in error.message
+    assert "verl fills it with nulls" in error.message
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_eurus_gives_its_code_rows(tmp_path, capsys):
     rows = [raw.eurus(0), raw.eurus(1, ability="math"), raw.eurus(2)]
     prepared = prepare_rows("livecodebench", tmp_path, rows)["train"]
     assert [row["extra_info"]["id"] for row in prepared] == ["0", "2"]
-    assert "1 of other tasks" in capsys.readouterr().out
+    assert "1 for other tasks" in capsys.readouterr().out
     assert "Your code" not in prompt(prepared[0])
     assert [message["role"] for message in prepared[0]["prompt"]] == ["user"]
     assert json.loads(prepared[0]["reward_model"]["ground_truth"])["tests"] == [
@@ -190,10 +190,14 @@ def test_eurus_gives_its_code_rows(tmp_path, capsys):
         ("hotpotqa", [raw.search_r1(0, [])], "line 1: golden_answers is []"),
         ("aime24", [raw.dapo(0, answer=" ")], "line 1: reward_model.ground_truth is ' '"),
         ("aime24", [raw.dapo(0, text=" ")], "line 1: prompt holds instructions but no problem"),
-        ("aime24", [{**raw.dapo(0), "prompt": []}], "line 1: prompt has no message of the user"),
+        ("aime24", [{**raw.dapo(0), "prompt": []}], "line 1: prompt has no message from the user"),
         ("aime24", [raw.math(0, solution="7")], "line 1: solution has no answer in \\boxed{}"),
         ("aime24", [raw.aime(0, answer="}")], "line 1: the answer is '}', which"),
-        ("riddlesense", [raw.riddle(0, answerKey="F")], "line 1: answerKey is 'F', which is none"),
+        (
+            "riddlesense",
+            [raw.riddle(0, answerKey="F")],
+            "line 1: answerKey is 'F'; the labels are [",
+        ),
         ("riddlesense", [raw.riddle(0, choices=None)], "line 1: choices is None"),
         ("medqa", [raw.medqa(0, answer_idx="E")], "line 1: answer_idx is 'E'"),
         ("medqa", [raw.medqa(0, options={"A": "x", "C": "y"})], "line 1: options has the letters"),

@@ -14,7 +14,7 @@ def test_dapo_repeats_each_problem(tmp_path, capsys):
     assert [row["reward_model"]["ground_truth"] for row in prepared] == ["0", "6", "12"]
     printed = capsys.readouterr().out
     assert "13 rows read, 3 written" in printed
-    assert "10 repeated (1 with another answer than the one kept)" in printed
+    assert "10 repeated (1 with an answer other than the one kept)" in printed
 
 
 def test_training_rows_of_the_validation_are_left_out(tmp_path, capsys):
@@ -61,7 +61,7 @@ def test_livecodebench_contest_dates(tmp_path, capsys):
     dates = {s: [r["extra_info"]["date"][5:7] for r in rows] for s, rows in prepared.items()}
     assert dates == {"validation": ["02", "03", "04"], "train": ["01", "05", "06"]}
     printed = capsys.readouterr().out
-    assert "3 outside of the contest dates" in printed
+    assert "3 outside the contest dates" in printed
     assert "3 also in validation" in printed
 
 
@@ -69,4 +69,4 @@ def test_bad_rows_can_be_left_out(tmp_path, capsys):
     rows = [raw.hotpot(0, answer=None), raw.hotpot(1), raw.hotpot(2, answer="a</answer>b")]
     prepared = prepare_rows("hotpotqa", tmp_path, rows, (), "--skip-bad-rows")["train"]
     assert [row["extra_info"]["index"] for row in prepared] == [0]
-    assert "2 bad rows left out (the first: " in capsys.readouterr().out
+    assert "2 bad, left out (the first: " in capsys.readouterr().out

@@ -39,7 +39,7 @@ class FileFault:
 
     def __str__(self) -> str:
         place = f"{self.file}, row {self.row}" if self.row else self.file
-        more = f" (and {self.rows - 1} more rows)" if self.rows > 1 else ""
+        more = f" (and {_counted(self.rows - 1, 'more row')})" if self.rows > 1 else ""
         kind = "warning: " if self.warning else ""
         return f"{place}: {kind}{self.field}: {self.message}{more}"
 
@@ -55,7 +55,7 @@ class CheckedFiles:
 
     @property
     def errors(self) -> list[FileFault]:
-        """The faults that are no warnings."""
+        """The faults that are not warnings."""
         return [fault for fault in self.faults.values() if not fault.warning]
 
     def add(self, fault: FileFault, kind: str = "") -> None:
@@ -75,7 +75,7 @@ def check_files(
     agent_loop: str = TOOLLESS_AGENT,
     prompt_key: str = "prompt",
 ) -> CheckedFiles:
-    """Checks parquet files that are to be trained on together. Memory: 100 bytes a row.
+    """Checks parquet files that are to be trained on together. Memory: 100 bytes per row.
 
     Args:
         paths: the files.
@@ -99,21 +99,27 @@ def check_files(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.description = (
-        "Checks files that are trained on together. Exit code: 0 all right, 1 errors, 2 unreadable."
+        "Checks files that are trained on together. Exit code: 0 if they can be used, 1 if there "
+        "are errors, 2 if a file cannot be read."
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="parquet files")
     parser.add_argument(
-        "--needs-agent", action="store_true", help="tools are on: some row has to reach them"
+        "--needs-agent",
+        action="store_true",
+        help="tools are in use: at least one row must reach an agent loop",
     )
     parser.add_argument(
         "--agent-loop",
         default=TOOLLESS_AGENT,
         metavar="NAME",
-        help="rollout.agent.default_agent_loop, for rows without agent_name "
+        help="the run's rollout.agent.default_agent_loop, which runs rows without agent_name "
         f"(default: {TOOLLESS_AGENT})",
     )
     parser.add_argument(
-        "--prompt-key", default="prompt", metavar="COLUMN", help="data.prompt_key (default: prompt)"
+        "--prompt-key",
+        default="prompt",
+        metavar="COLUMN",
+        help="the run's data.prompt_key (default: prompt)",
     )
 
 
@@ -128,13 +134,17 @@ def run(args: argparse.Namespace) -> int:
     for fault in checked.faults.values():
         print(fault)
     for file, rows in checked.rows.items():
-        print(f"{file}: {rows} rows")
+        print(f"{file}: {_counted(rows, 'row')}")
     for name, values in (("data_source", checked.data_sources), ("agent_name", checked.agents)):
         if values:
             print(f"{name}: " + ", ".join(f"{value} {count}" for value, count in values.items()))
     warnings = len(checked.faults) - len(checked.errors)
-    print(f"{len(checked.errors)} errors, {warnings} warnings")
+    print(f"{_counted(len(checked.errors), 'error')}, {_counted(warnings, 'warning')}")
     return 1 if checked.errors else 0
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -162,7 +172,7 @@ def _compare(schemas: Mapping[str, pa.Schema], checked: CheckedFiles) -> None:
     for file in schemas:
         if with_agent and file not in with_agent:
             message = (
-                f"the column is missing here, so that verl fills nulls; {with_agent[0]} has it"
+                f"the column is missing here, so verl fills it with nulls; {with_agent[0]} has it"
             )
             checked.add(FileFault(file, 0, "agent_name", message))
 
@@ -221,7 +231,7 @@ def _check_agents(
     if all(agent == TOOLLESS_AGENT for agent in agents):
         file = next(iter(schemas))
         state = "every row names" if named else "the column is missing, so every row gets"
-        message = f"{state} {TOOLLESS_AGENT}, which calls no tools"
+        message = f"{state} {TOOLLESS_AGENT}, which never calls a tool"
         checked.add(FileFault(file, 0, "agent_name", message))
 
 

@@ -10,7 +10,7 @@ Example = Mapping[str, object]
 
 
 class FieldError(ValueError):
-    """A field that no row can be made of; the message begins with its name."""
+    """A field that cannot be used; the message begins with its name."""
 
 
 class NotOfTask(Exception):  # noqa: N818 - not an error: the row is left out and counted

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "A SOURCE is a .parquet, .jsonl or .json file; a folder; a data set of the hub,\n"
         "owner/name[/config][@revision][:split]; or a file there, hf://datasets/owner/name/path.\n"
-        "Several are read one after the other; `none` writes no such file. Defaults:\n"
+        "Several are read one after the other; with `none` the file is not written. Defaults:\n"
         + "\n".join(_defaults(task) for task in TASKS.values())
     )
     parser.add_argument("task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
@@ -33,37 +33,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="where train.parquet and validation.parquet go",
-    )
-    parser.add_argument("--train", nargs="+", metavar="SOURCE", help="(default: see below)")
-    parser.add_argument("--validation", nargs="+", metavar="SOURCE", help="(default: see below)")
-    parser.add_argument(
-        "--limit", type=integer_argument(1), metavar="N", help="rows a file, at most"
+        help="the folder for train.parquet and validation.parquet",
     )
     parser.add_argument(
-        "--seed", type=int, help="with --limit: a random sample instead of the first rows"
+        "--train", nargs="+", metavar="SOURCE", help="the training rows (default: see below)"
     )
     parser.add_argument(
-        "--prompt-template", type=Path, metavar="FILE", help="the prompt, with {problem} in it"
+        "--validation", nargs="+", metavar="SOURCE", help="the validation rows (default: see below)"
+    )
+    parser.add_argument(
+        "--limit", type=integer_argument(1), metavar="N", help="at most so many rows per file"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="with --limit: take a random sample, not the first rows"
+    )
+    parser.add_argument(
+        "--prompt-template", type=Path, metavar="FILE", help="your own prompt, with {problem} in it"
     )
     parser.add_argument(
         "--skip-bad-rows",
         action="store_true",
-        help="leave out and count rows that nothing can be made of, instead of stopping",
+        help="leave out and count rows that cannot be used, instead of stopping at the first",
     )
     parser.add_argument(
         "--agent-loop",
         choices=SEARCH_AGENTS,
-        help="hotpotqa: who searches, with its prompt (default: search_tool_agent)",
+        help="hotpotqa only: the agent loop, which also decides the prompt "
+        "(default: search_tool_agent)",
     )
-    contests = parser.add_argument_group("livecodebench, the validation rows")
+    contests = parser.add_argument_group("livecodebench only: which rows are for validation")
     contests.add_argument(
         "--release",
         choices=LIVECODEBENCH_FILES,
-        help="the release, which holds the earlier ones (default: v6)",
+        help="the release; it includes the earlier ones (default: v6)",
     )
-    contests.add_argument("--contest-from", type=_date, metavar="YYYY-MM-DD", help="first day")
-    contests.add_argument("--contest-to", type=_date, metavar="YYYY-MM-DD", help="last day")
+    contests.add_argument(
+        "--contest-from", type=_date, metavar="YYYY-MM-DD", help="first day of the contests"
+    )
+    contests.add_argument(
+        "--contest-to", type=_date, metavar="YYYY-MM-DD", help="last day of the contests"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 r"""Every public form of rows that the tasks read, and the problem that each row holds.
 
-A reader takes the columns of one row and returns a `Problem`, or raises FieldError, which names the
-field that nothing can be made of. `registry.py` says which data set has which form.
+A reader takes the columns of one row and returns a `TaskProblem`. It raises FieldError, which names
+the field, for a row that cannot be used. `registry.py` says which data set has which form.
 """
 
 import json
@@ -24,7 +24,7 @@ from verl_msgrpo.tasks.fields import (
     texts,
 )
 from verl_msgrpo.tasks.prompts import code_problem, question_with_options
-from verl_msgrpo.tasks.rows import Problem
+from verl_msgrpo.tasks.rows import TaskProblem
 
 # --- Rows that are in verl's format already -------------------------------------------------------
 
@@ -64,7 +64,7 @@ def _asked(example: Example) -> str:
         raise FieldError(f"prompt is {shown(prompt)}; it must be a list of messages")
     asked = [m.get("content") for m in prompt if isinstance(m, dict) and m.get("role") == "user"]
     if not asked:
-        raise FieldError("prompt has no message of the user")
+        raise FieldError("prompt has no message from the user")
     problem = as_text(asked[-1], "prompt")
     for instruction in _INSTRUCTIONS:
         problem = instruction.sub("", problem).strip()
@@ -82,9 +82,9 @@ def _row_id(example: Example) -> str:
 # --- Mathematics ----------------------------------------------------------------------------------
 
 
-def math_with_answer(example: Example) -> Problem:
+def math_with_answer(example: Example) -> TaskProblem:
     """AIME's rows: problem, answer, id, year."""
-    return Problem(
+    return TaskProblem(
         text=text(example, "problem"),
         ground_truth=text(example, "answer"),
         id=note(example, "id"),
@@ -92,7 +92,7 @@ def math_with_answer(example: Example) -> Problem:
     )
 
 
-def math_with_solution(example: Example) -> Problem:
+def math_with_solution(example: Example) -> TaskProblem:
     r"""MATH's rows: problem, level, type, and the answer in the last `\boxed{}` of the solution."""
     answer = note(example, "answer")
     if not answer:
@@ -100,7 +100,7 @@ def math_with_solution(example: Example) -> Problem:
         if box is None or not box.content:
             raise FieldError("solution has no answer in \\boxed{}")
         answer = box.content
-    return Problem(
+    return TaskProblem(
         text=text(example, "problem"),
         ground_truth=answer,
         id=note(example, "unique_id"),
@@ -109,11 +109,11 @@ def math_with_solution(example: Example) -> Problem:
     )
 
 
-def math_of_verl(example: Example) -> Problem:
+def math_of_verl(example: Example) -> TaskProblem:
     """Rows in verl's format whose ground truth is one answer, as in DAPO-Math-17k."""
     _only(example, "math", "mathematics")
     answer = struct(example, "reward_model").get("ground_truth")
-    return Problem(
+    return TaskProblem(
         text=_asked(example),
         ground_truth=as_text(answer, "reward_model.ground_truth"),
         id=_row_id(example),
@@ -124,7 +124,7 @@ def math_of_verl(example: Example) -> Problem:
 # --- Multiple choice ------------------------------------------------------------------------------
 
 
-def riddlesense_columns(example: Example) -> Problem:
+def riddlesense_columns(example: Example) -> TaskProblem:
     """The hub's rows: question, answerKey, choices{label: [..], text: [..]}."""
     choices = struct(example, "choices")
     labels = texts(choices.get("label"), "choices.label")
@@ -132,7 +132,7 @@ def riddlesense_columns(example: Example) -> Problem:
     return _riddle(example, text(example, "question"), labels, options)
 
 
-def riddlesense_release(example: Example) -> Problem:
+def riddlesense_release(example: Example) -> TaskProblem:
     """The authors' rows: id, answerKey, question{stem, choices: [{label, text}, ..]}."""
     question = struct(example, "question")
     choices = question.get("choices")
@@ -143,18 +143,18 @@ def riddlesense_release(example: Example) -> Problem:
     return _riddle(example, text(question, "stem"), labels, options)
 
 
-def _riddle(example: Example, question: str, labels: list[str], options: list[str]) -> Problem:
+def _riddle(example: Example, question: str, labels: list[str], options: list[str]) -> TaskProblem:
     answer = note(example, "answerKey")
     if not answer:
         raise FieldError(
-            "answerKey is empty: the test split has no answers, take the validation split"
+            "answerKey is empty: the test split has no answers; use the validation split"
         )
     letters = string.ascii_uppercase
     if not 2 <= len(labels) == len(options) <= len(letters) or len(set(labels)) < len(labels):
         raise FieldError(f"choices has the labels {shown(labels)} for {len(options)} texts")
     if answer not in labels:
-        raise FieldError(f"answerKey is {answer!r}, which is none of the labels {shown(labels)}")
-    return Problem(
+        raise FieldError(f"answerKey is {answer!r}; the labels are {shown(labels)}")
+    return TaskProblem(
         text=question_with_options(question, options),
         ground_truth=letters[labels.index(answer)],
         id=note(example, "id"),
@@ -162,7 +162,7 @@ def _riddle(example: Example, question: str, labels: list[str], options: list[st
     )
 
 
-def medqa(example: Example) -> Problem:
+def medqa(example: Example) -> TaskProblem:
     """MedQA-USMLE: question, options{A..D}, answer_idx, and meta_info (step1, step2&3)."""
     # Parquet pads the structs of rows with fewer options by nulls.
     options = {key: value for key, value in struct(example, "options").items() if value is not None}
@@ -171,9 +171,9 @@ def medqa(example: Example) -> Problem:
         raise FieldError(f"options has the letters {sorted(options)}; they must be A, B, ...")
     answer = text(example, "answer_idx")
     if answer not in options:
-        raise FieldError(f"answer_idx is {answer!r}, which is none of the options {letters}")
+        raise FieldError(f"answer_idx is {answer!r}; the options are {letters}")
     lines = [as_text(options[letter], f"options.{letter}") for letter in letters]
-    return Problem(
+    return TaskProblem(
         text=question_with_options(text(example, "question"), lines),
         ground_truth=answer,
         num_options=len(lines),
@@ -184,9 +184,9 @@ def medqa(example: Example) -> Problem:
 # --- Questions to be answered by searching --------------------------------------------------------
 
 
-def hotpotqa(example: Example) -> Problem:
+def hotpotqa(example: Example) -> TaskProblem:
     """HotpotQA's rows: question, answer, id, type, level. The contexts belong into an index."""
-    return Problem(
+    return TaskProblem(
         text=text(example, "question"),
         ground_truth=text(example, "answer"),
         id=note(example, "id", "_id"),
@@ -195,13 +195,13 @@ def hotpotqa(example: Example) -> Problem:
     )
 
 
-def search_r1(example: Example) -> Problem:
+def search_r1(example: Example) -> TaskProblem:
     """Search-R1's rows: question, golden_answers, id, data_source (nq or hotpotqa).
 
     One answer stays as it is; several become the JSON of Search-R1's {"target": [...]}.
     """
     answers = list(dict.fromkeys(texts(example.get("golden_answers"), "golden_answers")))
-    return Problem(
+    return TaskProblem(
         text=text(example, "question"),
         ground_truth=answers[0] if len(answers) == 1 else json.dumps({"target": answers}),
         id=note(example, "id"),
@@ -212,7 +212,7 @@ def search_r1(example: Example) -> Problem:
 # --- Programs -------------------------------------------------------------------------------------
 
 
-def livecodebench(example: Example) -> Problem:
+def livecodebench(example: Example) -> TaskProblem:
     """question_content, starter_code, public and private tests, metadata, contest_date."""
     tests = read_cases(text(example, "public_test_cases"), "public_test_cases")
     private = private_tests.decode(text(example, "private_test_cases"), "private_test_cases")
@@ -220,7 +220,7 @@ def livecodebench(example: Example) -> Problem:
     fn_name = None
     if any(test["testtype"] == "functional" for test in tests):
         fn_name = _func_name(example)
-    return Problem(
+    return TaskProblem(
         text=code_problem(
             text(example, "question_content"), fn_name, note(example, "starter_code")
         ),
@@ -233,12 +233,12 @@ def livecodebench(example: Example) -> Problem:
     )
 
 
-def programs_of_verl(example: Example) -> Problem:
+def programs_of_verl(example: Example) -> TaskProblem:
     """Rows in verl's format whose ground truth holds tests, as in Eurus-2-RL's code part."""
     _only(example, "code", "coding", "programming")
     field = "reward_model.ground_truth"
     tests, fn_name = read_any(struct(example, "reward_model").get("ground_truth"), field)
-    return Problem(
+    return TaskProblem(
         text=code_problem(_asked(example), fn_name),
         ground_truth=as_ground_truth(tests, fn_name, field),
         id=_row_id(example),
@@ -247,10 +247,10 @@ def programs_of_verl(example: Example) -> Problem:
     )
 
 
-def programs_with_tests(example: Example) -> Problem:
+def programs_with_tests(example: Example) -> TaskProblem:
     """DeepCoder's rows: problem, tests, starter_code."""
     tests, fn_name = read_any(example.get("tests"), "tests")
-    return Problem(
+    return TaskProblem(
         text=code_problem(text(example, "problem"), fn_name, note(example, "starter_code")),
         ground_truth=as_ground_truth(tests, fn_name, "tests"),
         kind="functional" if fn_name else "stdin",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from verl_msgrpo.tasks import prompts, readers
 from verl_msgrpo.tasks.fields import Example
-from verl_msgrpo.tasks.rows import Problem
+from verl_msgrpo.tasks.rows import TaskProblem
 
 AIME24 = "HuggingFaceH4/aime_2024"
 DAPO_MATH = "BytedTsinghua-SIA/DAPO-Math-17k"
@@ -35,7 +35,7 @@ class Reader:
 
     data_source: str
     needs: tuple[str, ...]
-    read: Callable[[Example], Problem]
+    read: Callable[[Example], TaskProblem]
     uses: tuple[str, ...] = ()
     date_column: str | None = None
 

@@ -91,7 +91,7 @@ def _row_problems(row: Mapping[str, object], prompt_key: str) -> Iterator[Fault]
         if not isinstance(extra_info, Mapping) or not extra_info:
             yield "extra_info", f"is {shown(extra_info)}"
         elif all(value is None for value in extra_info.values()):
-            yield "extra_info", "holds nothing but nulls"
+            yield "extra_info", "holds only nulls"
 
 
 def _prompt_problems(prompt: object, name: str) -> Iterator[Fault]:
@@ -114,9 +114,15 @@ def _type_differences(first: pa.DataType, other: pa.DataType, name: str) -> Iter
         here, there = ({f.name: f.type for f in kind} for kind in (first, other))
         for key in sorted(here.keys() | there.keys()):
             if key not in there:
-                yield f"{name}.{key}", "the field is missing here, and verl fills nulls at best"
+                yield (
+                    f"{name}.{key}",
+                    "the field is missing here; at best, verl fills it with nulls",
+                )
             elif key not in here:
-                yield f"{name}.{key}", "the field is missing there, and verl fills nulls at best"
+                yield (
+                    f"{name}.{key}",
+                    "the field is missing there; at best, verl fills it with nulls",
+                )
             else:
                 yield from _type_differences(here[key], there[key], f"{name}.{key}")
     elif _is_any(first, _LIST_TYPES) and type(first) is type(other):

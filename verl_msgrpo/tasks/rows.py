@@ -48,7 +48,7 @@ Row = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Problem:
+class TaskProblem:
     """One example of a data set, understood.
 
     text: the problem as the model reads it, without instructions.
@@ -71,7 +71,7 @@ class Problem:
 
 
 def verl_row(
-    problem: Problem,
+    problem: TaskProblem,
     *,
     data_source: str,
     origin: str,
@@ -125,7 +125,7 @@ class RowWriter:
         self._chars = 0
 
     def add(self, row: Row, chars: int) -> None:
-        """Appends a row; `chars` is about how long its texts are."""
+        """Appends a row; `chars` is roughly how long its texts are."""
         self._rows.append(row)
         self._chars += chars
         if len(self._rows) >= _GROUP_ROWS or self._chars >= _GROUP_CHARS:

@@ -1,8 +1,8 @@
-"""From a task's files to the problems that are written: the stations that every row passes.
+"""From a task's files to the problems that are written: the steps that every row goes through.
 
-`candidates` reads them, `distinct` keeps each problem once and none of the other split, `usable`
-refuses what the reward could never accept, `limited` takes as many as asked for. Each is a stream
-and counts in one `Counts` what it leaves out.
+`candidates` reads rows as problems. `distinct` keeps each problem once, and none of the other
+split's. `usable` refuses what the reward could never accept. `limited` takes as many as were asked
+for. Each step is a stream, and one `Counts` says what was left out.
 """
 
 import random
@@ -21,7 +21,7 @@ from verl_msgrpo.tasks import sources
 from verl_msgrpo.tasks.fields import FieldError, NotOfTask, note
 from verl_msgrpo.tasks.registry import Reader, Task, reader_for
 from verl_msgrpo.tasks.row_checks import unusable
-from verl_msgrpo.tasks.rows import Problem
+from verl_msgrpo.tasks.rows import TaskProblem
 
 T = TypeVar("T")
 
@@ -35,13 +35,13 @@ class Candidate(NamedTuple):
 
     where: str
     data_source: str
-    problem: Problem
+    problem: TaskProblem
     origin: str
 
 
 @dataclass
 class Counts:
-    """What became of the rows that were read; as a text, a line for the console."""
+    """What became of the rows that were read; its text is one line for the console."""
 
     skip_bad_rows: bool = False
     read: int = 0
@@ -55,7 +55,7 @@ class Counts:
     written: int = 0
 
     def refuse(self, reason: str) -> None:
-        """Counts a row that nothing can be made of.
+        """Counts a row that cannot be used.
 
         Raises:
             UserError: bad rows are not to be skipped.
@@ -68,14 +68,14 @@ class Counts:
     def __str__(self) -> str:
         parts = [f"{self.read} rows read", f"{self.written} written"]
         if self.other_task:
-            parts.append(f"{self.other_task} of other tasks")
+            parts.append(f"{self.other_task} for other tasks")
         if self.outside_dates:
-            parts.append(f"{self.outside_dates} outside of the contest dates")
+            parts.append(f"{self.outside_dates} outside the contest dates")
         if self.bad:
-            parts.append(f"{self.bad} bad rows left out (the first: {self.first_bad})")
+            parts.append(f"{self.bad} bad, left out (the first: {self.first_bad})")
         repeated = f"{self.duplicates} repeated"
         if self.other_answers:
-            repeated += f" ({self.other_answers} with another answer than the one kept)"
+            repeated += f" ({self.other_answers} with an answer other than the one kept)"
         return ", ".join([*parts, repeated, f"{self.held_out} also in validation"])
 
 
