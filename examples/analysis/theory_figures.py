@@ -24,31 +24,41 @@ def draw(numbers: Table, folder: Path) -> None:
     _design(numbers["design"], folder / "design.png")
 
 
-def save(figure: plt.Figure, path: Path) -> None:
+def save(figure: plt.Figure, path: Path, dpi: int = 90) -> None:
     figure.tight_layout()
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    figure.savefig(path, dpi=dpi, metadata={"Software": None}, pil_kwargs={"optimize": True})
     plt.close(figure)
 
 
 def _one_group(group: Table, outlier: Table, path: Path) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+    """The README's first figure: two panels that say what they show."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5))
     places = range(len(group["rewards"]))
     for shift, name in ((-0.2, "GRPO"), (0.2, "MS-GRPO exact")):
         bars = [place + shift for place in places]
         left.bar(bars, group[name], width=0.38, color=COLOURS[name], label=name)
     left.axhline(0, color="black", linewidth=0.8)
     left.set_xticks(places, [f"{reward:g}" for reward in group["rewards"]])
-    left.set_xlabel("reward of each response of one group")
+    left.set_xlabel("rewards of the eight responses of a group")
     left.set_ylabel("advantage")
-    left.legend(frameon=False)
+    left.set_title(
+        "0.2 is better than four of the other seven:\nGRPO punishes it, MS-GRPO does not",
+        fontsize=10,
+    )
     for name in ("GRPO", "MS-GRPO exact"):
-        right.plot(outlier["eighth"], outlier[name], color=COLOURS[name], label=name)
+        right.plot(outlier["eighth"], outlier[name], color=COLOURS[name], linewidth=2, label=name)
     right.set_xscale("log")
     right.set_ylim(0, None)
-    right.set_xlabel("reward of the eighth response (seven lie in 0 .. 1)")
+    right.set_xlabel("reward of the eighth response")
     right.set_ylabel("advantage of 1 minus that of 0")
-    right.legend(frameon=False)
-    save(figure, path)
+    right.set_title(
+        "As the eighth reward grows, GRPO no longer tells\nthe other seven (from 0 to 1) apart",
+        fontsize=10,
+    )
+    for axes in (left, right):
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    save(figure, path, dpi=160)
 
 
 def _rescaling(tables: Table, path: Path) -> None:
