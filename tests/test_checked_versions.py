@@ -40,10 +40,10 @@ def test_files_name_the_same_versions():
     assert {name: locked[name] for name in CHECKED_VERSIONS} == CHECKED_VERSIONS
     assert f"verl=={CHECKED_VERSIONS['verl']}\n" in (ROOT / "scripts/setup_gpu.sh").read_text()
     assert f'"verl{VERL_RANGE}"' in (ROOT / "pyproject.toml").read_text()
-    readme = (ROOT / "README.md").read_text()
-    assert f"| verl | {CHECKED_VERSIONS['verl']} |" in readme
+    page = (ROOT / "docs/limits.md").read_text()
+    assert f"| verl | {CHECKED_VERSIONS['verl']} |" in page
     for package in CHECKED_VERSIONS.keys() - {"verl"}:
-        assert f"{package} {CHECKED_VERSIONS[package]}" in readme
+        assert f"{package} {CHECKED_VERSIONS[package]}" in page
 
 
 @pytest.mark.parametrize(
