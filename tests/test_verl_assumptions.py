@@ -205,6 +205,14 @@ def test_agent_loop_registry():
     assert registry - set(OUR_AGENTS) == set(VERL_AGENTS)
 
 
+def test_options_of_the_transformer():
+    from verl_msgrpo.preflight.compose import compose_config
+    from verl_msgrpo.preflight.names import VERL_OPTIONS, option_names
+
+    config, _ = compose_config(["model_engine=megatron"])
+    assert set(option_names(config)) == set(VERL_OPTIONS)
+
+
 def test_estimator_registry():
     """Every built-in estimator that groups responses is known to the preflight, and no other."""
     from verl_msgrpo.preflight.estimator import GROUP_ESTIMATORS
@@ -319,7 +327,7 @@ def test_fsdp_key(key, known):
 
 
 def test_keys_that_the_preflight_checks_for_their_kind(known):
-    from verl_msgrpo.preflight.numbers import RULES, SWITCHES
+    from verl_msgrpo.preflight.settings import RULES, SWITCHES
 
     names = {f"{rule.section}.{name}" for rule in RULES for name in rule.keys.split()}
     gone = sorted((names | set(SWITCHES)) - known["megatron"] - known["dp"])

@@ -52,6 +52,12 @@ def test_real_without_an_upper_limit_is_finite():
         real("x", 0.25, 0.5)
 
 
+def test_real_without_any_limit_is_finite():
+    assert real("x", -1e300, -math.inf) == -1e300
+    with pytest.raises(ValueError, match=r"^x: allowed is a finite number, got '-inf'"):
+        real("x", -math.inf, -math.inf)
+
+
 @pytest.mark.parametrize("text", ["0", "x", "1.5", "", "9" * 5000])
 def test_arguments(text):
     assert integer_argument(1)("7") == 7

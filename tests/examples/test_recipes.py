@@ -19,14 +19,14 @@ from tests.preflight.recipes import (
     write_data,
 )
 from tests.search.fakes import retrieval_server
-from verl_msgrpo.preflight.capacity import CARDS, Card
+from verl_msgrpo.preflight.memory import CARDS, Card
 
 pytest.importorskip("verl")
 pytest.importorskip("math_verify")
 
 from verl_msgrpo.preflight import compose, reward, services
+from verl_msgrpo.preflight.checks import check_config
 from verl_msgrpo.preflight.compose import compose_config
-from verl_msgrpo.preflight.report import check_config
 from verl_msgrpo.rewards import code_fusion
 from verl_msgrpo.rewards.code_runner import End
 from verl_msgrpo.search.settings import read_settings
@@ -95,14 +95,14 @@ def test_every_launch_is_sound(recipe, model, backend, data, server, tmp_path):
         report = check_config(config, H100)
         assert report.problems == []
         assert report.notes == []
-        run = report.run
-        assert run is not None
-        assert run.model is not None
-        assert run.strategy == ("megatron" if backend == "megatron" else "fsdp2")
-        assert run.n == 8
-        assert run.gpus == 8
+        launched = report.launch
+        assert launched is not None
+        assert launched.model is not None
+        assert launched.strategy == ("megatron" if backend == "megatron" else "fsdp2")
+        assert launched.n == 8
+        assert launched.gpus == 8
         if backend == "megatron":
-            assert run.model.kv_heads % run.tp == 0
+            assert launched.model.kv_heads % launched.tp == 0
         assert report.memory is not None
         assert report.memory.training < H100.gib
     assert "actor_rollout_ref.rollout.name=vllm" in ours
@@ -230,21 +230,33 @@ def test_observations_leave_room_to_write(tmp_path, monkeypatch):
     [
         ("ADV_ESTIMATOR", "msgrpo", "'msgrpo'"),
         ("NNODES", "a[$(id >&2)]", "trainer.nnodes=a[$(id >&2)]"),
-        ("NGPUS_PER_NODE", "0", "trainer.n_gpus_per_node is 0"),
+        ("NGPUS_PER_NODE", "0", "trainer.n_gpus_per_node: allowed is an integer >= 1, got '0'"),
         ("ROLLOUT_N", "1", "n is 1"),
         ("ACTOR_TP", "3", "3 x 1 x 1 = 3 does not divide"),
-        ("TRAIN_BATCH_SIZE", "2.5", "data.train_batch_size is 2.5"),
-        ("TOTAL_STEPS", "all", "trainer.total_training_steps is 'all'"),
-        ("TEST_FREQ", "often", "trainer.test_freq is 'often'"),
-        ("SAVE_FREQ", "-7", "trainer.save_freq is -7"),
-        ("VAL_SAMPLES", "many", "data.val_max_samples is 'many'"),
-        ("VAL_N", "0", "val_kwargs.n is 0"),
-        ("VAL_TEMPERATURE", "hot", "val_kwargs.temperature is 'hot'"),
-        ("ACTOR_LR", "1e-6x", "optim.lr is '1e-6x'"),
-        ("KL_LOSS_COEF", "-1", "kl_loss_coef is -1"),
-        ("SEED", "one", "data.seed is 'one'"),
-        ("OFFLOAD", "maybe", "param_offload is 'maybe'"),
-        ("ROLLOUT_GPU_MEM_UTIL", "1.5", "gpu_memory_utilization is 1.5"),
+        ("TRAIN_BATCH_SIZE", "2.5", "data.train_batch_size: allowed is an integer >= 1, got '2.5'"),
+        (
+            "TOTAL_STEPS",
+            "all",
+            "trainer.total_training_steps: allowed is an integer >= 1 or null, got 'all'",
+        ),
+        ("TEST_FREQ", "often", "trainer.test_freq: allowed is an integer >= -1, got 'often'"),
+        ("SAVE_FREQ", "-7", "trainer.save_freq: allowed is an integer >= -1, got '-7'"),
+        ("VAL_SAMPLES", "many", "data.val_max_samples: allowed is an integer >= -1, got 'many'"),
+        ("VAL_N", "0", "val_kwargs.n: allowed is an integer >= 1, got '0'"),
+        (
+            "VAL_TEMPERATURE",
+            "hot",
+            "val_kwargs.temperature: allowed is a finite number >= 0, got 'hot'",
+        ),
+        ("ACTOR_LR", "1e-6x", "optim.lr: allowed is a number from 0 to 1, got '1e-6x'"),
+        ("KL_LOSS_COEF", "-1", "kl_loss_coef: allowed is a finite number >= 0, got '-1'"),
+        ("SEED", "one", "data.seed: allowed is an integer >= 0 or null, got 'one'"),
+        ("OFFLOAD", "maybe", "param_offload: allowed is True or False, got 'maybe'"),
+        (
+            "ROLLOUT_GPU_MEM_UTIL",
+            "1.5",
+            "gpu_memory_utilization: allowed is a number from 0.01 to 1, got '1.5'",
+        ),
         ("PPO_MAX_TOKEN_LEN_PER_GPU", "1000", "= 1000 is below"),
         ("FORMAT_BONUS", "much", "reward_kwargs.format_bonus is 'much'"),
         ("MODEL_PATH", "/nonexistent", "/nonexistent does not exist"),
@@ -355,6 +367,6 @@ def test_nothing_starts_after_an_error(tmp_path):
     assert done.returncode == 2
     assert "started" not in done.stdout
     assert "/nonexistent/train.parquet does not exist" in done.stdout
-    assert "mend: actor_rollout_ref.actor.ppo_mini_batch_size=30" in done.stdout
+    assert "fix: actor_rollout_ref.actor.ppo_mini_batch_size=30" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(f"{Path('run_qwen2_5_7b_megatron.sh')}: not")
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 import pickle
 import re
 import shutil
+import textwrap
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -11,8 +12,8 @@ from omegaconf import OmegaConf
 
 from tests.preflight.recipes import overrides_of, write_data
 from tests.search.fakes import retrieval_server
-from verl_msgrpo.preflight import compose, reward, services
-from verl_msgrpo.preflight.report import check_config
+from verl_msgrpo.preflight import compose, names, reward, services
+from verl_msgrpo.preflight.checks import check_config
 
 Usage = namedtuple("Usage", "total used free")
 TERABYTE = 2**40
@@ -24,6 +25,41 @@ def patient_machine(monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(4 * TERABYTE, 0, 4 * TERABYTE))
     monkeypatch.setattr(reward, "TRIAL_SECONDS", 120.0)
     monkeypatch.setattr(services, "PROBE_SECONDS", 60.0)
+
+
+MEGATRON_SOURCES = {
+    "megatron.core/model_parallel_config.py": """
+        class ModelParallelConfig:
+            sequence_parallel: bool = False
+        """,
+    "megatron.core/transformer/transformer_config.py": """
+        @dataclass
+        class TransformerConfig(ModelParallelConfig):
+            num_layers: int = 0
+            moe_router_topk: int | list[int] = 2
+            def __post_init__(self): local: int = 0
+        """,
+    "megatron.bridge/models/gpt_provider.py": """
+        class GPTModelProvider(TransformerConfig):
+            vocab_size: int | None = None
+        """,
+}
+
+
+@pytest.fixture(scope="session")
+def megatron_folder(tmp_path_factory):
+    """Source files that declare a few of Megatron's options, none of which verl sets itself."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    for name, source in MEGATRON_SOURCES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def installed_megatron(monkeypatch, megatron_folder):
+    monkeypatch.setattr(names, "_folders", lambda package: [str(megatron_folder / package)])
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +74,7 @@ def data_dir(tmp_path_factory):
 
 
 @dataclass
-class Launch:
+class SoundLaunch:
     """A command line, composed, its interpolations not yet resolved."""
 
     overrides: list
@@ -46,7 +82,7 @@ class Launch:
     """The pickled configuration: far faster to copy than by deepcopy."""
 
     def check(self, *faults, card=None):
-        """The report with further overrides, applied by Hydra as at the end of the command."""
+        """What is found with further overrides, applied by Hydra as at the end of the command."""
         from hydra._internal.config_loader_impl import ConfigLoaderImpl
         from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -59,7 +95,7 @@ class Launch:
 
 @pytest.fixture(scope="session")
 def launches(tmp_path_factory, server, data_dir):
-    """{"megatron", "fsdp"} -> Launch of the search recipe."""
+    """{"megatron", "fsdp"} -> SoundLaunch of the search recipe."""
     folder = tmp_path_factory.mktemp("launches")
     found = {}
     for backend in ("megatron", "fsdp"):
@@ -71,7 +107,7 @@ def launches(tmp_path_factory, server, data_dir):
             OUTPUT_DIR=folder / "out",
             RETRIEVAL_SERVICE_URL=server.url,
         )
-        found[backend] = Launch(overrides, pickle.dumps(compose._compose(overrides)))
+        found[backend] = SoundLaunch(overrides, pickle.dumps(compose._compose(overrides)))
     return found
 
 
@@ -81,7 +117,9 @@ def mended(faults, problem):
     if not all(re.fullmatch(r"\+?[\w.]+=\S+", part) for part in parts) or "<" in problem.fix:
         return None
     keys = {part.lstrip("+").partition("=")[0] for part in parts}
-    misspelt = re.search(r"(\w+)(?: is no field|: unknown| is no setting)", problem.message)
+    misspelt = re.search(
+        r"(\w+)(?: is no field|: unknown| is no setting|: the installed Megatron)", problem.message
+    )
 
     def stays(fault):
         key = fault.lstrip("+").partition("=")[0]

@@ -30,8 +30,8 @@ ACTOR = "actor_rollout_ref.actor"
             f"{ACTOR}.megatron.param_offload=True",
         ),
         (["+data.train_batch_size=4"], "exists already", "data.train_batch_size=4"),
-        (["data.train_files=/a b/c=d"], "is no Hydra override", "data.train_files='/a b/c=d'"),
-        (["trainer.nnodes"], "is no Hydra override", "trainer.nnodes=<value>"),
+        (["data.train_files=/a b/c=d"], "is not a Hydra override", "data.train_files='/a b/c=d'"),
+        (["trainer.nnodes"], "is not a Hydra override", "trainer.nnodes=<value>"),
     ],
 )
 def test_unknown_override(overrides, message, fix):

@@ -10,10 +10,11 @@ import pytest
 
 from tests.preflight.conftest import Usage, mended
 from tests.preflight.recipes import PRESETS, overrides_of, write_data
-from verl_msgrpo.preflight.capacity import CARDS, Card
+from verl_msgrpo.preflight.memory import CARDS, Card
 
 pytest.importorskip("verl")
 
+from verl_msgrpo.preflight import names
 from verl_msgrpo.rewards import search_qa
 from verl_msgrpo.rewards.outcome import Alarm
 
@@ -84,8 +85,11 @@ FAULTS = {
              "estimator", "'vanila'", f"{ACTOR}.policy_loss.loss_mode=vanilla"),
     # Megatron's own settings
     "option": ("megatron", [f"+{MEG}.override_transformer_config.recompute_granularty=full"],
-               "megatron", "recompute_granularty is no field",
+               "megatron", "recompute_granularty: the installed Megatron has no such field",
                f"{MEG}.override_transformer_config.recompute_granularity=full"),
+    "option of Megatron": ("megatron", [f"+{MEG}.override_transformer_config.vocab_sise=4"],
+                           "megatron", "vocab_sise: the installed Megatron has no such field",
+                           f"+{MEG}.override_transformer_config.vocab_size=4"),
     "bridge": ("megatron", [f"{MEG}.use_mbridge=False"],
                "megatron", "bridge", f"{MEG}.use_mbridge=True"),
     "dtype": ("megatron", [f"{MEG}.dtype=float32"], "megatron", "dtype", f"{MEG}.dtype=bfloat16"),
@@ -136,7 +140,8 @@ FAULTS = {
     "unknown setting": ("megatron", [f"+{MSG}.subgroup=all"],
                         "estimator", "ms_grpo.subgroup: unknown", f"+{MSG}.subgroups="),
     "too many terms": ("megatron", [f"+{MSG}.subgroups=all", f"{ROLLOUT}.n=32"],
-                       "estimator", "may differ", f"+{MSG}.subgroups=auto"),
+                       "estimator", "different subgroups, and max_terms allows 65536",
+                       f"+{MSG}.subgroups=auto"),
     "filter": ("megatron", ["algorithm.filter_groups.enable=True",
                             "algorithm.filter_groups.max_num_gen_batches=10",
                             "algorithm.filter_groups.metric=null"],
@@ -148,7 +153,16 @@ FAULTS = {
                       "numbers", "'1e-6x'", f"{ACTOR}.optim.lr=1e-6"),
     "validation": ("megatron", ["data.val_max_samples=all"],
                    "numbers", "'all'", "data.val_max_samples=-1"),
-    "nodes": ("megatron", ["trainer.nnodes=0"], "numbers", "is 0", "trainer.nnodes=1"),
+    "nodes": ("megatron", ["trainer.nnodes=0"],
+              "numbers", "trainer.nnodes: allowed is an integer >= 1, got '0'", "trainer.nnodes=1"),
+    "half a node": ("megatron", ["trainer.nnodes=1.0"],
+                    "numbers", "allowed is an integer >= 1, got '1.0'", "trainer.nnodes=1"),
+    "endless": ("megatron", [f"{ROLLOUT}.temperature=inf"],
+                "numbers", "allowed is a finite number >= 0, got 'inf'",
+                f"{ROLLOUT}.temperature=1.0"),
+    "nullable": ("megatron", [f"{ROLLOUT}.max_model_len=0"],
+                 "numbers", "allowed is an integer >= 1 or null, got '0'",
+                 f"{ROLLOUT}.max_model_len=null"),
     "share": ("megatron", [f"{ROLLOUT}.gpu_memory_utilization=60"],
               "numbers", "from 0.01 to 1", f"{ROLLOUT}.gpu_memory_utilization=0.6"),
     "switch": ("megatron", [f"{MEG}.param_offload=maybe"],
@@ -187,7 +201,8 @@ FAULTS = {
                "files", "cannot be written", "trainer.default_local_dir="),
     # rows
     "steps of a file": ("megatron", ["data.train_batch_size=512"],
-                        "data", "300 training rows make no batch", "data.train_batch_size=300"),
+                        "data", "300 training rows are fewer than data.train_batch_size=512",
+                        "data.train_batch_size=300"),
     # services
     "loopback": ("megatron", ["trainer.nnodes=2"],
                  "services", "cannot reach a loopback address", "RETRIEVAL_SERVICE_URL="),
@@ -221,6 +236,46 @@ def test_verl_rejects_what_our_checks_say_first(launches):
     assert "verl" not in {problem.check for problem in report.errors}
 
 
+OPTIONS = f"{MEG}.override_transformer_config"
+
+
+@pytest.mark.parametrize("lacking", ["megatron.core", "megatron.bridge"])
+def test_options_are_not_checked_without_megatron(launches, monkeypatch, megatron_folder, lacking):
+    """Nor with half of it; and the options that verl's own configuration holds need no check."""
+    installed = lambda package: [] if package == lacking else [str(megatron_folder / package)]  # noqa: E731
+    monkeypatch.setattr(names, "_folders", installed)
+    found = launches["megatron"].check(f"+{OPTIONS}.num_layres=4", f"{OPTIONS}.attention_backend=x")
+    assert found.problems == []
+    (note,) = [note for note in found.notes if "Megatron" in note]
+    assert note == f"{OPTIONS}: num_layres, because Megatron is not installed here"
+    assert launches["megatron"].check(card=Card("h100", CARDS["h100"])).notes == []
+    assert not any("Megatron is not" in note for note in launches["fsdp"].check().notes)
+
+
+def test_options_are_read_from_the_classes_that_declare_them():
+    assert names.installed_options() == {
+        *names.VERL_OPTIONS,
+        *("sequence_parallel", "num_layers", "moe_router_topk", "vocab_size"),
+    }
+
+
+@pytest.mark.parametrize("subgroups", ["all", "auto"])
+@pytest.mark.parametrize("n", [2, 8, 15, 16, 17])
+def test_whether_all_subgroups_are_allowed(launches, n, subgroups):
+    """A group of n different rewards has 2**n - 1 - n subgroups of two or more; 2**16 may be."""
+    found = launches["megatron"].check(f"{ROLLOUT}.n={n}", f"+{MSG}.subgroups={subgroups}")
+    messages = [problem.message for problem in found.errors if problem.check == "estimator"]
+    fits = 2**n - 1 - n <= 2**16 or subgroups == "auto"
+    assert messages == [] if fits else f"has {2**n - 1 - n} different" in messages[0]
+
+
+def test_without_the_std_every_group_may_take_all_subgroups(launches):
+    found = launches["megatron"].check(
+        f"{ROLLOUT}.n=64", f"+{MSG}.subgroups=all", f"+{MSG}.normalize_by_std=False"
+    )
+    assert "estimator" not in {problem.check for problem in found.errors}
+
+
 # --- Data -----------------------------------------------------------------------------------------
 
 
@@ -245,10 +300,10 @@ def agents(table, name):
         (lambda t: agents(t, "serach_tool_agent"), [], "serach_tool_agent", "=search_tool_agent"),
         (lambda t: agents(t, "search_r1_agent"), [], "which wins over",
          f"{ROLLOUT}.agent.default_agent_loop=search_r1_agent"),
-        (lambda t: t.drop_columns(["reward_model"]), [], "reward_model the column is missing",
+        (lambda t: t.drop_columns(["reward_model"]), [], "reward_model: the column is missing",
          "verl-msgrpo check-data"),
-        (lambda t: t.drop_columns(["prompt"]), [], "prompt the column is missing", "check-data"),
-        (lambda t: t.slice(0, 10), [], "10 training rows make no batch",
+        (lambda t: t.drop_columns(["prompt"]), [], "prompt: the column is missing", "check-data"),
+        (lambda t: t.slice(0, 10), [], "10 training rows are fewer than data.train_batch_size=256",
          "data.train_batch_size=10"),
     ],
     ids=["no agent", "no tools", "unknown agent", "other agent", "no reward", "no prompt", "few"],
@@ -283,6 +338,47 @@ def test_json_lines_are_read(launches, data_dir, tmp_path):
     report = launches["megatron"].check(f"data.train_files={path}")
     assert report.errors == []
     assert [file.rows for file in report.files] == [300, 3]
+
+
+def test_an_array_of_json_objects_is_read(launches, data_dir, tmp_path):
+    """As verl's loader reads it."""
+    path = tmp_path / "train.json"
+    rows = pq.read_table(data_dir / "train.parquet").to_pylist()
+    path.write_text(json.dumps(rows, indent=1))
+    found = launches["megatron"].check(f"data.train_files={path}")
+    assert found.errors == []
+    assert [file.rows for file in found.files] == [300, 3]
+
+
+def test_json_lines_are_counted_without_blank_ones_and_long_lines_are_read(
+    launches, data_dir, tmp_path
+):
+    """LiveCodeBench has all tests of a problem in one line, of 16 MiB and more."""
+    path = tmp_path / "train.jsonl"
+    rows = pq.read_table(data_dir / "train.parquet").to_pylist()
+    rows[0]["extra_info"]["tests"] = "x" * (1 << 25)
+    path.write_text("\ufeff" + "\n".join(json.dumps(row) + "\n" for row in rows))
+    found = launches["megatron"].check(f"data.train_files={path}")
+    assert found.errors == []
+    assert [file.rows for file in found.files] == [300, 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"prompt": 1}\n{"prompt": \n', "line 2: broken JSON"),
+        ('{"prompt": 1}\n\n3\n', "line 3: not a JSON object"),
+        ('[{"prompt": 1}, 3]', "row 1: not a JSON object"),
+        ('[{"prompt": 1},', "broken JSON"),
+        ('{"prompt": ' + "[" * 100_000, "line 1: broken JSON (RecursionError)"),
+    ],
+)
+def test_damaged_json(launches, tmp_path, content, message):
+    path = tmp_path / "train.jsonl"
+    path.write_text(content)
+    found = launches["megatron"].check(f"data.train_files={path}")
+    (problem,) = [p for p in found.errors if p.check == "data"]
+    assert f"{path} cannot be read: {message}" in problem.message
 
 
 def test_short_epochs_warn(launches):
@@ -499,7 +595,7 @@ def test_local_config_wins(launches, tmp_path):
     report = launches["megatron"].check(f"{A}.model.path={folder}")
     messages = " ".join(problem.message for problem in report.errors)
     assert "the model's maximum of 512" in messages
-    assert report.run.model.head_dim == 16
+    assert report.launch.model.head_dim == 16
 
 
 @pytest.mark.parametrize("model", PRESETS[1:])

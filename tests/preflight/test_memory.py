@@ -2,9 +2,9 @@
 
 import pytest
 
+from verl_msgrpo.preflight.launch import KNOWN, from_config, model_facts
+from verl_msgrpo.preflight.layout import largest_divisor
 from verl_msgrpo.preflight.memory import GIB, checkpoint_bytes, estimate, kv_bytes_per_token
-from verl_msgrpo.preflight.model_facts import KNOWN, from_config, model_facts
-from verl_msgrpo.preflight.parallelism import largest_divisor
 
 pytest.importorskip("verl")
 
@@ -31,8 +31,8 @@ def test_cache_of_a_token():
 
 def test_megatron(launches):
     """TP 4 on eight GPUs: a quarter of the weights, their gradients, an eighth of the optimizer."""
-    run = launches["megatron"].check().run
-    memory = estimate(run)
+    launch = launches["megatron"].check().launch
+    memory = estimate(launch)
     parameters = PUBLISHED[PRESETS[0]]
     assert memory.weights * GIB == pytest.approx(2 * parameters / 4)
     assert memory.gradients * GIB == pytest.approx(4 * parameters / 4)
@@ -41,7 +41,7 @@ def test_megatron(launches):
     assert memory.resident == 0
     assert memory.rollout_weights * GIB == pytest.approx(2 * parameters)
     assert memory.host * GIB == pytest.approx(8 * (2 * 2 * parameters / 4 + 12 * parameters / 8))
-    assert checkpoint_bytes(run) == 14 * parameters
+    assert checkpoint_bytes(launch) == 14 * parameters
 
 
 def test_pipeline_stages_hold_one_end_each(launches):
@@ -64,7 +64,7 @@ def test_fsdp(launches):
     assert report.memory.weights * GIB == pytest.approx(4 * eighth)
     assert report.memory.states * GIB == pytest.approx(16 * eighth)
     assert report.memory.resident == pytest.approx(report.memory.states)
-    assert checkpoint_bytes(report.run) == pytest.approx(12 * 8 * eighth)
+    assert checkpoint_bytes(report.launch) == pytest.approx(12 * 8 * eighth)
 
 
 def test_experts_are_not_counted():

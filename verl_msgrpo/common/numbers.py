@@ -60,7 +60,7 @@ def real(name: str, value: object, low: float, high: float = math.inf) -> float:
         ValueError: it is none, or outside low .. high.
     """
     if high == math.inf:
-        allowed = f"a finite number >= {low:g}"
+        allowed = "a finite number" if low == -math.inf else f"a finite number >= {low:g}"
     else:
         allowed = f"a number from {low:g} to {high:g}"
     if isinstance(value, bool | str) or not hasattr(value, "__float__"):

@@ -1,5 +1,7 @@
 """Checks a launch of verl before a GPU is spent: no GPU, no Ray, no weights.
 
-`compose.py` builds verl's own configuration out of Hydra overrides, `run.py` reads from it what the
-checks need, each further module holds one family of checks, `report.py` runs them all.
+Read settings.py (how one is read, and what a `Problem` is), compose.py (verl's configuration out of
+Hydra overrides) and launch.py (what the checks need of it) first. Each further module is one family
+of checks: names, layout, estimator, memory, files, reward, services. checks.py runs them all in
+order, plan.py shows what they found, command.py is the command.
 """

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.preflight.capacity import CARDS, Card
+from verl_msgrpo.preflight.memory import CARDS, Card
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     """Prints the plan and the problems."""
     card = _card(args)
     with _without_collection():
+        from verl_msgrpo.preflight.checks import preflight
         from verl_msgrpo.preflight.plan import as_text, plan
-        from verl_msgrpo.preflight.report import preflight
 
         report = preflight(args.overrides, card)
     if args.json:

@@ -1,74 +1,83 @@
-"""The plan of a run, as text and as plain data."""
+"""The plan of a launch, as text and as plain data."""
 
 import textwrap
 from collections.abc import Iterator
 
-from verl_msgrpo.preflight.capacity import Card, checkpoints_gib
-from verl_msgrpo.preflight.data_rows import train_rows
-from verl_msgrpo.preflight.memory import MemoryEstimate, cache_room, micro_batch_tokens
-from verl_msgrpo.preflight.report import Report
-from verl_msgrpo.preflight.run import ACTOR, ROLLOUT, Run
-from verl_msgrpo.preflight.settings import number, text, whole
+from verl_msgrpo.preflight.checks import Findings
+from verl_msgrpo.preflight.files import train_rows
+from verl_msgrpo.preflight.launch import Launch
+from verl_msgrpo.preflight.memory import (
+    Card,
+    MemoryEstimate,
+    cache_room,
+    checkpoints_gib,
+    micro_batch_tokens,
+)
+from verl_msgrpo.preflight.settings import ACTOR, ROLLOUT, number, text, whole
 
 
-def plan(report: Report) -> dict[str, object]:
+def plan(found: Findings) -> dict[str, object]:
     """Sections of plain numbers and texts; empty where the configuration could not be read."""
-    run = report.run
-    if run is None:
+    launch = found.launch
+    if launch is None:
         return {}
     return {
-        "model": _model(run),
-        "layout": _layout(run),
-        "step": _step(run, report),
+        "model": _model(launch),
+        "layout": _layout(launch),
+        "step": _step(launch, found),
         "lengths": {
-            "prompt": run.prompt_length,
-            "response": run.response_length,
-            "model_maximum": run.model.max_positions if run.model else None,
-            "tokens_per_gpu_at_once": micro_batch_tokens(run),
+            "prompt": launch.prompt_length,
+            "response": launch.response_length,
+            "model_maximum": launch.model.max_positions if launch.model else None,
+            "tokens_per_gpu_at_once": micro_batch_tokens(launch),
         },
-        "memory_gib_per_gpu": _memory(run, report.memory, report.card) if report.memory else None,
-        "disk": _disk(run),
+        "memory_gib_per_gpu": _memory(launch, found.memory, found.card) if found.memory else None,
+        "disk": _disk(launch),
     }
 
 
-def _model(run: Run) -> dict[str, object]:
-    facts = run.model
+def _model(launch: Launch) -> dict[str, object]:
+    facts = launch.model
     return {
-        "path": run.model_path,
+        "path": launch.model_path,
         "parameters": facts.parameters if facts and not facts.experts else None,
         "facts_from": facts.source if facts else "unknown",
     }
 
 
-def _layout(run: Run) -> dict[str, object]:
-    layout: dict[str, object] = {"engine": run.strategy, "nodes": run.nodes, "gpus": run.gpus}
-    if run.is_megatron:
-        layout |= {"tp": run.tp, "pp": run.pp, "cp": run.cp}
-    elif run.is_fsdp:
-        layout |= {"ulysses": run.cp}
-    rollout = {"rollout": text(run.config, f"{ROLLOUT}.name"), "rollout_tp": run.rollout_tp}
-    return layout | {"dp": run.dp} | rollout | {"rollout_replicas": run.replicas}
+def _layout(launch: Launch) -> dict[str, object]:
+    layout: dict[str, object] = {
+        "engine": launch.strategy,
+        "nodes": launch.nodes,
+        "gpus": launch.gpus,
+    }
+    if launch.is_megatron:
+        layout |= {"tp": launch.tp, "pp": launch.pp, "cp": launch.cp}
+    elif launch.is_fsdp:
+        layout |= {"ulysses": launch.cp}
+    rollout = {"rollout": text(launch.config, f"{ROLLOUT}.name"), "rollout_tp": launch.rollout_tp}
+    return layout | {"dp": launch.dp} | rollout | {"rollout_replicas": launch.replicas}
 
 
-def _step(run: Run, report: Report) -> dict[str, object]:
-    rows = train_rows(run, list(report.files))
+def _step(launch: Launch, found: Findings) -> dict[str, object]:
+    rows = train_rows(launch, found.files)
     return {
-        "estimator": text(run.config, "algorithm.adv_estimator"),
-        "prompts": run.prompts,
-        "responses_per_prompt": run.n,
-        "sequences": run.prompts * run.n,
-        "tokens_at_most": run.prompts * run.n * run.sequence_length,
-        "updates": -(-run.prompts // run.mini_prompts) * whole(run.config, f"{ACTOR}.ppo_epochs"),
-        "sequences_per_update": run.mini_prompts * run.n,
-        "learning_rate": number(run.config, f"{ACTOR}.optim.lr"),
-        "total_steps": whole(run.config, "trainer.total_training_steps", default=0) or None,
+        "estimator": text(launch.config, "algorithm.adv_estimator"),
+        "prompts": launch.prompts,
+        "responses_per_prompt": launch.n,
+        "sequences": launch.prompts * launch.n,
+        "tokens_at_most": launch.prompts * launch.n * launch.sequence_length,
+        "updates": launch.updates,
+        "sequences_per_update": launch.mini_prompts * launch.n,
+        "learning_rate": number(launch.config, f"{ACTOR}.optim.lr"),
+        "total_steps": whole(launch.config, "trainer.total_training_steps", default=0) or None,
         "training_rows": rows,
-        "steps_per_epoch": rows // run.prompts if rows is not None else None,
+        "steps_per_epoch": rows // launch.prompts if rows is not None else None,
     }
 
 
-def _memory(run: Run, memory: MemoryEstimate, card: Card | None) -> dict[str, object]:
-    found: dict[str, object] = {
+def _memory(launch: Launch, memory: MemoryEstimate, card: Card | None) -> dict[str, object]:
+    sizes: dict[str, object] = {
         "weights": round(memory.weights, 1),
         "gradients": round(memory.gradients, 1),
         "optimizer": round(memory.optimizer, 1),
@@ -80,28 +89,28 @@ def _memory(run: Run, memory: MemoryEstimate, card: Card | None) -> dict[str, ob
         "host_per_node": round(memory.host, 1),
     }
     if card is not None:
-        room = cache_room(run, memory, card.gib)
-        found |= {
+        room = cache_room(launch, memory, card.gib)
+        sizes |= {
             "card": card.name,
             "card_gib": card.gib,
             "kv_cache": round(room.gib, 1),
             "kv_cache_tokens": room.tokens,
             "kv_cache_full_sequences": room.sequences,
         }
-    return found
+    return sizes
 
 
-def _disk(run: Run) -> dict[str, object] | None:
-    needed = checkpoints_gib(run)
+def _disk(launch: Launch) -> dict[str, object] | None:
+    needed = checkpoints_gib(launch)
     if needed is None:
         return None
     size, count = needed
     return {"checkpoint_gib": round(size, 1), "checkpoints_at_once": count}
 
 
-def as_text(report: Report) -> Iterator[str]:
+def as_text(found: Findings) -> Iterator[str]:
     """The lines of the plan, then the problems, then the verdict."""
-    for title, section in plan(report).items():
+    for title, section in plan(found).items():
         if isinstance(section, dict):
             shown = ", ".join(
                 f"{name.replace('_', ' ')} {_shown(item)}"
@@ -109,12 +118,12 @@ def as_text(report: Report) -> Iterator[str]:
                 if item is not None
             )
             yield from _wrapped(title.replace("_", " "), shown)
-    for note in report.notes:
+    for note in found.notes:
         yield from _wrapped("not checked", note)
-    for problem in report.problems:
+    for problem in found.problems:
         yield f"{problem.severity.upper()} {problem.check}: {problem.message}"
-        yield f"    mend: {problem.fix}"
-    errors, warnings = len(report.errors), len(report.problems) - len(report.errors)
+        yield f"    fix: {problem.fix}"
+    errors, warnings = len(found.errors), len(found.problems) - len(found.errors)
     yield f"{errors} error(s), {warnings} warning(s)"
 
 

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 
 from omegaconf import DictConfig
 
-from verl_msgrpo.preflight.problems import WARNING, Problem, one_line
-from verl_msgrpo.preflight.settings import text, value
+from verl_msgrpo.preflight.settings import ERROR, WARNING, Problem, one_line, text, value
 
 CHECK = "reward"
 SECTION = "reward.custom_reward_function"
@@ -79,7 +78,7 @@ def _settings(function: Callable[..., object], kwargs: Mapping[str, object]) -> 
             CHECK, message, f"{SECTION}.path=<a function of {', '.join(GIVEN)}, **kwargs>"
         )
     own = [name for name in named if name not in GIVEN]
-    severity = "error" if not open_ended or _is_ours(function) else WARNING
+    severity = ERROR if not open_ended or _is_ours(function) else WARNING
     for name, setting in kwargs.items():
         if name in own:
             default = parameters[name].default

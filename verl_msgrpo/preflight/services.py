@@ -9,9 +9,16 @@ from urllib.parse import urlsplit
 from omegaconf import DictConfig
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.preflight.problems import WARNING, Problem, one_line
-from verl_msgrpo.preflight.run import ROLLOUT
-from verl_msgrpo.preflight.settings import local_path, text, value, whole
+from verl_msgrpo.preflight.settings import (
+    ROLLOUT,
+    WARNING,
+    Problem,
+    local_path,
+    one_line,
+    text,
+    value,
+    whole,
+)
 from verl_msgrpo.search.probe import probe
 from verl_msgrpo.search.settings import SearchSettings, read_settings
 from verl_msgrpo.search.tool_file import search_tool_configs
@@ -31,7 +38,7 @@ def check_services(config: DictConfig) -> Iterator[Problem]:
     path = text(config, TOOL_FILE)
     local = local_path(path) if path else None
     if local is None or not os.path.isfile(local):
-        return  # files.py reports what does not exist
+        return  # check_files reports what does not exist
     given = value(config, WORKER_ENV)
     with environment(given if isinstance(given, DictConfig) else {}):
         try:

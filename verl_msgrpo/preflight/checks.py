@@ -8,45 +8,36 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
-from verl_msgrpo.preflight.batches import check_batches
-from verl_msgrpo.preflight.capacity import Card, check_disk, check_memory
-from verl_msgrpo.preflight.compose import compose_config
-from verl_msgrpo.preflight.data_rows import DataFile, check_data, first_row, read_data
+from verl_msgrpo.preflight.compose import check_verl, compose_config
 from verl_msgrpo.preflight.estimator import check_estimator
-from verl_msgrpo.preflight.files import check_files
-from verl_msgrpo.preflight.lengths import check_lengths
-from verl_msgrpo.preflight.megatron_options import check_megatron_options
-from verl_msgrpo.preflight.memory import MemoryEstimate, estimate
-from verl_msgrpo.preflight.model_facts import model_facts
-from verl_msgrpo.preflight.names import check_names
-from verl_msgrpo.preflight.numbers import check_numbers
-from verl_msgrpo.preflight.parallelism import check_parallelism
-from verl_msgrpo.preflight.problems import ERROR, Problem
+from verl_msgrpo.preflight.files import DataFile, check_data, check_files, first_row, read_data
+from verl_msgrpo.preflight.launch import Launch, model_facts
+from verl_msgrpo.preflight.layout import check_batches, check_lengths, check_parallelism
+from verl_msgrpo.preflight.memory import Card, MemoryEstimate, check_disk, check_memory, estimate
+from verl_msgrpo.preflight.names import check_megatron, check_names, unchecked_options
 from verl_msgrpo.preflight.reward import check_reward
-from verl_msgrpo.preflight.run import Run
 from verl_msgrpo.preflight.services import check_services
-from verl_msgrpo.preflight.settings import A, text
-from verl_msgrpo.preflight.verl_validation import check_verl
+from verl_msgrpo.preflight.settings import ERROR, MODEL, Problem, check_numbers, text
 
-# Checks of a run whose numbers are numbers.
-RUN_CHECKS: Sequence[Callable[[Run], Iterator[Problem]]] = (
+# Checks of a launch whose numbers are numbers.
+LAUNCH_CHECKS: Sequence[Callable[[Launch], Iterator[Problem]]] = (
     check_parallelism,
     check_batches,
     check_lengths,
     check_estimator,
-    check_megatron_options,
+    check_megatron,
     check_disk,
 )
 
 
 @dataclass(frozen=True)
-class Report:
-    """What was found. `run` and `memory` are None where they could not be made out."""
+class Findings:
+    """What was found. `launch` and `memory` are None where they could not be made out."""
 
     problems: list[Problem]
     notes: list[str]
     """What was not checked, and why."""
-    run: Run | None = None
+    launch: Launch | None = None
     memory: MemoryEstimate | None = None
     card: Card | None = None
     files: Sequence[DataFile] = ()
@@ -56,7 +47,7 @@ class Report:
         return [problem for problem in self.problems if problem.severity == ERROR]
 
 
-def preflight(overrides: Sequence[str], card: Card | None = None) -> Report:
+def preflight(overrides: Sequence[str], card: Card | None = None) -> Findings:
     """Composes and checks what `python -m verl.trainer.main_ppo OVERRIDES` would run.
 
     No GPU, Ray or weights. The reward function is loaded and called once, in this process; each
@@ -67,12 +58,12 @@ def preflight(overrides: Sequence[str], card: Card | None = None) -> Report:
     """
     config, problems = compose_config(overrides)
     if config is None:
-        return Report(problems, ["nothing else is checked before these overrides are right"])
-    report = check_config(config, card)
-    return dataclasses.replace(report, problems=_sorted([*problems, *report.problems]))
+        return Findings(problems, ["everything else: it is checked once these overrides are right"])
+    found = check_config(config, card)
+    return dataclasses.replace(found, problems=_sorted([*problems, *found.problems]))
 
 
-def check_config(config: DictConfig, card: Card | None = None) -> Report:
+def check_config(config: DictConfig, card: Card | None = None) -> Findings:
     """Checks a composed configuration whose interpolations are resolved. See `preflight`."""
     problems: list[Problem] = []
     notes: list[str] = []
@@ -89,25 +80,25 @@ def check_config(config: DictConfig, card: Card | None = None) -> Report:
         warnings.simplefilter("ignore")
         _import_verl()
         problems += check_reward(config, first_row(files))
-    run = None if numbers else Run(config, model_facts(text(config, f"{A}.model.path") or ""))
+    launch = None if numbers else Launch(config, model_facts(text(config, f"{MODEL}.path") or ""))
     memory = None
-    if run is None:
+    if launch is None:
         notes.append(
-            "layout, batches, lengths, the estimator's settings, rows, memory and disk are checked "
-            "once the numbers are right"
+            "layout, batches, lengths, the estimator's settings, rows, memory and disk: they are "
+            "checked once the numbers are right"
         )
     else:
-        for check in RUN_CHECKS:
-            problems += check(run)
-        problems += check_data(run, files)
+        for check in LAUNCH_CHECKS:
+            problems += check(launch)
+        problems += check_data(launch, files)
         problems += _not_said_yet(check_verl(config), problems)
-        memory = estimate(run)
-        notes += _not_checked(run, memory, card)
-        if memory is not None and card is not None and not run.gpus % run.model_parallel:
-            problems += check_memory(run, memory, card)
+        memory = estimate(launch)
+        notes += _not_checked(launch, memory, card)
+        if memory is not None and card is not None and not launch.gpus % launch.model_parallel:
+            problems += check_memory(launch, memory, card)
     problems += services.result()
     pool.shutdown(wait=False)
-    return Report(_sorted(problems), notes, run, memory, card, files)
+    return Findings(_sorted(problems), notes, launch, memory, card, files)
 
 
 def _import_verl() -> None:
@@ -128,17 +119,19 @@ def _not_said_yet(found: Iterator[Problem], problems: Sequence[Problem]) -> list
     return [p for p in found if not (ours and any(part in p.message for part in covered))]
 
 
-def _not_checked(run: Run, memory: MemoryEstimate | None, card: Card | None) -> list[str]:
+def _not_checked(launch: Launch, memory: MemoryEstimate | None, card: Card | None) -> list[str]:
     notes = []
-    if run.model is None:
+    if launch.model is None:
         notes.append(
-            f"the shape of {run.model_path} is unknown (no config.json here, in the hub's cache or "
-            "in the table): heads, layers, lengths, memory and disk are not checked"
+            f"heads, layers, lengths, memory and disk: the shape of {launch.model_path} is unknown "
+            "(there is no config.json here or in the hub's cache, and it is not in the table)"
         )
     elif memory is None:
-        notes.append("memory is estimated for dense models under Megatron or FSDP only")
+        notes.append("memory: it is estimated for dense models under Megatron or FSDP only")
     if memory is not None and card is None:
-        notes.append("memory is not compared with a card: --gpu h100, or --gpu-memory-gib N")
+        notes.append("memory against a card: name one with --gpu h100, or --gpu-memory-gib N")
+    if (unchecked := unchecked_options(launch)) is not None:
+        notes.append(unchecked)
     return notes
 
 
