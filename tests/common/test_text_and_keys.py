@@ -9,6 +9,8 @@ from verl_msgrpo.common.text import digest, encodable, first_line
 
 def test_encodable():
     assert encodable("a\ud800b é") == "a?b é"
+    assert encodable("plain") == "plain"
+    assert encodable("") == ""
 
 
 def test_digests_tell_surrogates_and_types_apart():

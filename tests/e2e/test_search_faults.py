@@ -26,7 +26,8 @@ pytest.importorskip("fastapi")
 
 from tests.e2e.fault_server import FAULTS, LATE_SECONDS, RUBBISH
 from tests.e2e.runs import ROOT, Quickstart, Run, read_jsonl
-from verl_msgrpo.search.client import ClientSettings, RetrievalClient
+from verl_msgrpo.search.client import RetrievalClient
+from verl_msgrpo.search.settings import ClientSettings
 
 STEPS = int(os.environ.get("FAULT_STEPS", "2"))
 # The longer the server was down, the longer the client waits until it asks again, up to 10 s.

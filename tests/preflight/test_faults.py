@@ -494,9 +494,9 @@ def test_settings_of_dispatch_stand_under_a_task(launches):
 
 
 def test_l08_closed_port(launches, monkeypatch):
-    from verl_msgrpo.search import probe
+    from verl_msgrpo.search import client
 
-    monkeypatch.setattr(probe, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(client, "_PROBE_PAUSE_S", 0)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/retrieve"
     env = "ray_kwargs.ray_init.runtime_env.env_vars.RETRIEVAL_SERVICE_URL"

@@ -9,14 +9,14 @@ from tests.search.fakes import retrieval_server
 from verl_msgrpo.search import client as client_module
 from verl_msgrpo.search.client import (
     FAILURES_UNTIL_OPEN,
-    FIRST_PAUSE_SECONDS,
+    FIRST_PAUSE_S,
     CircuitBreaker,
-    ClientSettings,
     RetrievalClient,
     client_for,
     close_clients,
     read_answer,
 )
+from verl_msgrpo.search.settings import ClientSettings
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_dead_server_fails_fast_and_is_found_again():
         with retrieval_server(port) as again:
             still = await client.search(["x"])
             assert not again.bodies  # fails without asking
-            await asyncio.sleep(FIRST_PAUSE_SECONDS + 0.2)
+            await asyncio.sleep(FIRST_PAUSE_S + 0.2)
             recovered = await client.search(["x"])
             others = await client.search(["y"])
         return refused, still, recovered, others

@@ -62,7 +62,7 @@ def test_what_cannot_run_is_told_in_a_line(model_dir, tmp_path):
                 run("x", "--model", model_dir, "--retrieval", server.url, f"--seed={seed}")
         with pytest.raises(UserError, match="Unknown tool parser: no"):
             run("x", "--model", model_dir, "--retrieval", server.url, "--format", "no")
-    with pytest.raises(UserError, match="retrieval_service_url is 'x'"):
+    with pytest.raises(UserError, match=r"retrieval_service_url: allowed is .*, got 'x'"):
         run("x", "--model", model_dir, "--retrieval", "x")
 
 

@@ -1,10 +1,12 @@
 """What verl's log shows of the searches of a step."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from verl_msgrpo.search.client import Found
-from verl_msgrpo.search.metrics import count_searches, counts_of, search_metrics
+from verl_msgrpo.search.metrics import SearchResult, count_searches, counts_of, search_metrics
 
 
 def test_counts_of_one_rollout():
@@ -12,9 +14,9 @@ def test_counts_of_one_rollout():
     count_searches(
         counts_of(fields),
         ["Dune", "x"],
-        [Found(("p",), seconds=0.1), Found(error="down", seconds=0.2)],
+        [SearchResult(("p",), seconds=0.1), SearchResult(error="down", seconds=0.2)],
     )
-    count_searches(counts_of(fields), ["dUne  "], [Found((), cached=True, seconds=0.0)])
+    count_searches(counts_of(fields), ["dUne  "], [SearchResult((), cached=True, seconds=0.0)])
     assert fields == {
         "min_global_steps": 1,
         "search": {
@@ -55,8 +57,33 @@ def test_metrics_of_a_step():
     assert all(np.isfinite(value) for value in metrics.values())
 
 
-def test_t20_no_search_at_all_shows_as_zero_and_other_loops_show_nothing():
+def test_no_search_at_all_shows_as_zero_and_other_loops_show_nothing():
     row = {}
     counts_of(row)
     assert search_metrics([row])["search/per_rollout/mean"] == 0.0
     assert search_metrics([{}, {"min_global_steps": 1}]) == {}
+
+
+def in_a_process(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_metrics_need_nothing_of_the_extra_search():
+    in_a_process(
+        "import sys\n"
+        "for name in ('aiohttp', 'bm25s', 'fastapi', 'httpx', 'uvicorn'):\n"
+        "    sys.modules[name] = None\n"  # `import name` raises ImportError
+        "import verl_msgrpo.search.metrics, verl_msgrpo.search.settings"
+    )
+
+
+def test_the_trainer_leaves_the_client_alone():
+    """verl's trainer may import aiohttp itself: what counts is that ours adds no import of it."""
+    pytest.importorskip("verl.trainer.ppo.v1.trainer_base")
+    in_a_process(
+        "import sys\n"
+        "sys.modules['verl_msgrpo.search.client'] = None\n"
+        "import verl.trainer.ppo.v1.trainer_base\n"
+        "import verl_msgrpo.verl_plugin.trainer\n"
+    )

@@ -6,7 +6,8 @@ import pytest
 
 from tests.search.fakes import ScriptedModel, build_tokenizer
 from tests.search.rollouts import ANSWER, call, counts, rollout, search_tool, text_of
-from verl_msgrpo.search.client import ClientSettings, RetrievalClient
+from verl_msgrpo.search.client import RetrievalClient
+from verl_msgrpo.search.settings import ClientSettings
 
 servers = pytest.importorskip("tests.search.server.conftest")
 

@@ -302,7 +302,7 @@ def search_config(tmp_path, url):
 )
 def test_l08_no_training_without_a_retrieval_server(tmp_path, monkeypatch, url, named):
     monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: pytest.fail("was built"))
-    monkeypatch.setattr("verl_msgrpo.search.probe._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("verl_msgrpo.search.client._PROBE_PAUSE_S", 0.0)
     with pytest.raises(UserError, match=named) as error:
         get_trainer_cls("sync")(search_config(tmp_path, url))
     assert "\n" not in str(error.value)

@@ -6,6 +6,8 @@ import json
 
 def encodable(text: str) -> str:
     """Replaces lone surrogates, which JSON can spell and UTF-8 cannot, by "?"."""
+    if text.isascii():  # known of every text, at no cost
+        return text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -19,9 +19,8 @@ from verl_msgrpo.preflight.settings import (
     value,
     whole,
 )
-from verl_msgrpo.search.probe import probe
-from verl_msgrpo.search.settings import SearchSettings, read_settings
-from verl_msgrpo.search.tool_file import search_tool_configs
+from verl_msgrpo.search.client import probe
+from verl_msgrpo.search.settings import SearchSettings, read_settings, search_tool_configs
 
 CHECK = "services"
 TOOL_FILE = f"{ROLLOUT}.multi_turn.tool_config_path"

@@ -2,20 +2,27 @@
 
 One client serves a whole agent loop worker. It keeps connections open, asks equal queries once
 while their answer is on its way and remembers answers, retries within one deadline, and, while the
-server is down, fails at once instead of making every rollout wait.
+server is down, fails at once instead of making every rollout wait. `probe` asks one question
+through the same code before a training starts.
 """
 
 import asyncio
 import json
 import logging
+import os
+import queue
 import random
+import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import aiohttp
+
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.search.metrics import SearchResult
+from verl_msgrpo.search.settings import ClientSettings
 
 logger = logging.getLogger(__name__)
 
@@ -24,18 +31,21 @@ MAX_RESPONSE_BYTES = 8 << 20
 MAX_PASSAGE_CHARS = 8192
 # Consecutive failures until the server counts as down, and how long until it is tried again.
 FAILURES_UNTIL_OPEN = 8
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 10.0
-_FIRST_BACKOFF_SECONDS = 0.1
-_LONGEST_BACKOFF_SECONDS = 5.0
-_WARN_EVERY_SECONDS = 60.0
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 10.0
+_FIRST_BACKOFF_S = 0.1
+_LONGEST_BACKOFF_S = 5.0
+_WARN_EVERY_S = 60.0
+PROBE_ATTEMPTS = 3
+_PROBE_PAUSE_S = 1.0
+_PROBE_QUERY = "Is this server ready?"
 
 
 class RetrievalError(Exception):
     """A search that failed; the message is short and meant for the model."""
 
 
-class _RequestError(Exception):
+class _AttemptError(Exception):
     """One request that failed."""
 
     def __init__(self, reason: str, *, again: bool, down: bool, after: float = 0.0) -> None:
@@ -46,46 +56,12 @@ class _RequestError(Exception):
         self.after = after
 
 
-@dataclass(frozen=True)
-class ClientSettings:
-    """Where and how to ask."""
-
-    url: str
-    topk: int = 3
-    timeout: float = 30.0
-    """Seconds for one request."""
-    max_retries: int = 2
-    """Further requests after a failed one; a call takes `timeout * (1 + max_retries)` at most."""
-    max_in_flight: int = 120
-    """Requests of this client at one time."""
-    cache_size: int = 4096
-    """Queries whose answers are kept; 0 keeps none."""
-
-    @property
-    def deadline(self) -> float:
-        """Seconds that a whole call may take, waiting and retries included."""
-        return self.timeout * (1 + self.max_retries)
-
-
-@dataclass(frozen=True)
-class Found:
-    """What one query brought."""
-
-    passages: tuple[str, ...] = ()
-    """`contents` of each passage, best first."""
-    error: str | None = None
-    """Why there is no answer; None where there is one."""
-    cached: bool = False
-    """No request of its own: remembered, or shared with an equal query on its way."""
-    seconds: float = 0.0
-
-
 class CircuitBreaker:
     """Says whether to ask at all: not while the server is down, except one probe now and then."""
 
     def __init__(self) -> None:
         self._failures = 0
-        self._pause = FIRST_PAUSE_SECONDS
+        self._pause = FIRST_PAUSE_S
         self._refuses_until = 0.0
         self._probing = False
 
@@ -102,7 +78,7 @@ class CircuitBreaker:
     def succeeded(self) -> None:
         """The server answered."""
         self._failures = 0
-        self._pause = FIRST_PAUSE_SECONDS
+        self._pause = FIRST_PAUSE_S
         self._probing = False
 
     def failed(self, now: float) -> None:
@@ -111,7 +87,7 @@ class CircuitBreaker:
         if self._failures < FAILURES_UNTIL_OPEN:
             return
         if self._probing:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
         elif self._failures > FAILURES_UNTIL_OPEN:
             return  # sent before the others had failed: says nothing new
         self._probing = False
@@ -130,9 +106,9 @@ class RetrievalClient:
         self._on_their_way: dict[str, asyncio.Task[dict[str, tuple[str, ...]]]] = {}
         # Its own generator: retries must not move the seeded one of a reproducible run.
         self._random = random.Random()
-        self._warned = -_WARN_EVERY_SECONDS
+        self._warned = -_WARN_EVERY_S
 
-    async def search(self, queries: Sequence[str]) -> list[Found]:
+    async def search(self, queries: Sequence[str]) -> list[SearchResult]:
         """Answers each query within `settings.deadline` seconds; never raises for a failure."""
         started = time.monotonic()
         remembered = {query: self._cache[query] for query in queries if query in self._cache}
@@ -151,18 +127,28 @@ class RetrievalClient:
             await asyncio.wait(set(waiting.values()))
         seconds = time.monotonic() - started
 
-        def found(query: str) -> Found:
+        def found(query: str) -> SearchResult:
             if query in remembered:
-                return Found(remembered[query], cached=True, seconds=seconds)
+                return SearchResult(remembered[query], cached=True, seconds=seconds)
             task = waiting[query]
             error = RetrievalError("stopped") if task.cancelled() else task.exception()
             if error is None:
                 answers = task.result()
-                return Found(answers[query], cached=query not in new, seconds=seconds)
+                return SearchResult(answers[query], cached=query not in new, seconds=seconds)
             reason = str(error) if isinstance(error, RetrievalError) else "internal error"
-            return Found(error=reason, cached=False, seconds=seconds)
+            return SearchResult(error=reason, cached=False, seconds=seconds)
 
         return [found(query) for query in queries]
+
+    async def failure(self) -> str | None:
+        """Sends one request, past cache and circuit breaker: why it fails, None if it does not."""
+        try:
+            await self._request([_PROBE_QUERY])
+        except _AttemptError as error:
+            return _as_people_read_it(error)
+        except Exception as error:  # an address that nothing can be made of
+            return f"{type(error).__name__}: {error}".partition("\n")[0]
+        return None
 
     async def close(self) -> None:
         """Ends what is on its way and closes the connections; a later search opens new ones."""
@@ -192,7 +178,7 @@ class RetrievalClient:
                         break
                     try:
                         results = await self._request(queries)
-                    except _RequestError as error:
+                    except _AttemptError as error:
                         reason = str(error)
                         self._note(error)
                         if not error.again or attempt == self.settings.max_retries:
@@ -214,22 +200,22 @@ class RetrievalClient:
         raise RetrievalError(reason)
 
     def _backoff(self, attempt: int) -> float:
-        longest = min(_FIRST_BACKOFF_SECONDS * 4**attempt, _LONGEST_BACKOFF_SECONDS)
+        longest = min(_FIRST_BACKOFF_S * 4**attempt, _LONGEST_BACKOFF_S)
         return longest * self._random.uniform(0.5, 1.5)
 
-    def _note(self, error: _RequestError) -> None:
+    def _note(self, error: _AttemptError) -> None:
         now = time.monotonic()
         if error.down:
             self._breaker.failed(now)
         else:
             self._breaker.succeeded()
-        if now - self._warned >= _WARN_EVERY_SECONDS:
+        if now - self._warned >= _WARN_EVERY_S:
             self._warned = now
             logger.warning(
                 "retrieval server %s: %s (further failures of the next %d s are not logged)",
                 self.settings.url,
                 error,
-                _WARN_EVERY_SECONDS,
+                _WARN_EVERY_S,
             )
 
     def _remember(
@@ -243,7 +229,7 @@ class RetrievalClient:
         return answers
 
     async def _request(self, queries: list[str]) -> list[tuple[str, ...]]:
-        """One request. Raises _RequestError."""
+        """One request. Raises _AttemptError."""
         body = {"queries": queries, "topk": self.settings.topk, "return_scores": True}
         async with self._slots:
             try:
@@ -259,16 +245,16 @@ class RetrievalClient:
                     async for chunk in response.content.iter_any():
                         content += chunk
                         if len(content) > MAX_RESPONSE_BYTES:
-                            raise _RequestError("the answer is too large", again=False, down=True)
+                            raise _AttemptError("the answer is too large", again=False, down=True)
             except TimeoutError:
-                raise _RequestError("no answer in time", again=True, down=True) from None
+                raise _AttemptError("no answer in time", again=True, down=True) from None
             except (aiohttp.ClientError, OSError) as error:
                 reason = f"no connection ({type(error).__name__})"
-                raise _RequestError(reason, again=True, down=True) from None
+                raise _AttemptError(reason, again=True, down=True) from error
         try:
             return read_answer(bytes(content), len(queries), self.settings.topk)
         except ValueError as error:
-            raise _RequestError(str(error), again=True, down=True) from None
+            raise _AttemptError(str(error), again=True, down=True) from None
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -283,17 +269,29 @@ class RetrievalClient:
         return self._session
 
 
-def _refusal(response: aiohttp.ClientResponse) -> _RequestError:
+def _refusal(response: aiohttp.ClientResponse) -> _AttemptError:
     status = response.status
     if status in (429, 503):  # alive, but overloaded
         after = response.headers.get("Retry-After", "")
         seconds = float(after) if after.isdecimal() and len(after) < 6 else 0.0
-        return _RequestError(
+        return _AttemptError(
             "the search service is overloaded", again=True, down=False, after=seconds
         )
     server_failed = status >= 500
     reason = f"the search service answered {status}"
-    return _RequestError(reason, again=server_failed, down=server_failed)
+    return _AttemptError(reason, again=server_failed, down=server_failed)
+
+
+def _as_people_read_it(error: _AttemptError) -> str:
+    """With what the operating system says, which a model could do nothing with."""
+    cause = error.__cause__
+    if isinstance(cause, aiohttp.ClientResponseError):  # its own text quotes what the server sent
+        return "it does not speak HTTP"
+    if isinstance(cause, OSError) and cause.errno is not None:
+        # asyncio's text for a positive number is the address; a negative one is of getaddrinfo.
+        reason = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
+        return f"no connection ({reason})"
+    return str(error)
 
 
 def read_answer(content: bytes, queries: int, topk: int) -> list[tuple[str, ...]]:
@@ -337,3 +335,43 @@ async def close_clients() -> None:
     """Closes all clients of the running event loop."""
     for client in _CLIENTS.pop(asyncio.get_running_loop(), {}).values():
         await client.close()
+
+
+def probe(settings: ClientSettings) -> None:
+    """Makes sure, before a training starts, that the server answers.
+
+    One search, tried three times, each `settings.timeout` seconds long at most. It may be called
+    where an event loop runs already.
+
+    Raises:
+        UserError: no attempt gets a valid answer.
+    """
+    reason = None
+    for attempt in range(PROBE_ATTEMPTS):
+        if attempt:
+            time.sleep(_PROBE_PAUSE_S)
+        reason = _failure_in_time(settings)
+        if reason is None:
+            return
+    raise UserError(
+        f"retrieval server {settings.url}: {reason}; start it (verl-msgrpo serve) or correct "
+        "retrieval_service_url (`probe: false` skips this check)"
+    )
+
+
+def _failure_in_time(settings: ClientSettings) -> str | None:
+    failures: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    async def ask() -> None:
+        client = RetrievalClient(settings)
+        try:
+            failures.put(await client.failure())
+        finally:
+            await client.close()
+
+    # A thread, which is left behind when the time is over: looking up a name cannot be cancelled.
+    threading.Thread(target=lambda: asyncio.run(ask()), daemon=True).start()
+    try:
+        return failures.get(timeout=settings.timeout)
+    except queue.Empty:
+        return "no answer in time"

@@ -10,17 +10,28 @@ import os
 
 from verl.tools.function_tool import function_tool
 
-from verl_msgrpo.search.probe import probe
+from verl_msgrpo.common.numbers import not_allowed
+from verl_msgrpo.errors import UserError
+from verl_msgrpo.search.client import probe
 from verl_msgrpo.search.settings import read_settings
 from verl_msgrpo.search.tool import SCHEMA, Searcher
+
+
+def _integer(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(str(not_allowed(name, "an integer", text))) from None
+
 
 _settings = read_settings(
     {
         "retrieval_service_url": os.environ.get(
             "RETRIEVAL_SERVICE_URL", "http://127.0.0.1:8000/retrieve"
         ),
-        "topk": int(os.environ.get("RETRIEVAL_TOPK", "3")),
-        "max_observation_tokens": int(os.environ.get("RETRIEVAL_MAX_BYTES", "2048")),
+        "topk": _integer("RETRIEVAL_TOPK", 3),
+        "max_observation_tokens": _integer("RETRIEVAL_MAX_BYTES", 2048),
     }
 )
 probe(_settings.client)

@@ -1,20 +1,34 @@
 """What the searches of a rollout came to: counted per rollout, summed up per training step.
 
 A rollout's counts are a plain dict under `COUNTS` in its `extra_fields`, which verl carries to the
-trainer (`search_metrics`) and, as `extra_info`, to the reward function.
+trainer (`search_metrics`) and, as `extra_info`, to the reward function. The trainer imports this
+module in every run: it needs nothing of the extra `search`.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import TypedDict, cast
 
 import numpy as np
-
-from verl_msgrpo.search.client import Found
 
 COUNTS = "search"
 ENDED = "search_ended"
 # Why a rollout ended; stored under ENDED.
 FINISHED, TURN_LIMIT, TRUNCATED, DEADLINE = "finished", "turn_limit", "truncated", "deadline"
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What one query brought."""
+
+    passages: tuple[str, ...] = ()
+    """`contents` of each passage, best first."""
+    error: str | None = None
+    """Why there is no answer; None where there is one."""
+    cached: bool = False
+    """No request of its own: remembered, or shared with an equal query on its way."""
+    seconds: float = 0.0
+    """As the rollout waited for it."""
 
 
 class SearchCounts(TypedDict):
@@ -47,17 +61,17 @@ def counts_of(extra_fields: MutableMapping[str, object]) -> SearchCounts:
 
 
 def count_searches(
-    counts: SearchCounts, queries: Sequence[str], results: Sequence[Found]
+    counts: SearchCounts, queries: Sequence[str], results: Sequence[SearchResult]
 ) -> SearchCounts:
     """Adds the searches of one call; queries and results have equal length."""
-    for query, found in zip(queries, results, strict=True):
+    for query, result in zip(queries, results, strict=True):
         key = " ".join(query.casefold().split())
         counts["searches"] += 1
-        counts["failed"] += found.error is not None
-        counts["empty"] += found.error is None and not found.passages
-        counts["cached"] += found.cached
+        counts["failed"] += result.error is not None
+        counts["empty"] += result.error is None and not result.passages
+        counts["cached"] += result.cached
         counts["repeated"] += key in counts["queries"]
-        counts["seconds"].append(found.seconds)
+        counts["seconds"].append(result.seconds)
         counts["queries"].append(key)
     return counts
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from verl_msgrpo.search.calls import well_formed
+from verl_msgrpo.common.text import encodable
 
 CUT = " [cut]"
 LEFT_OUT = "[{count} more passages left out]\n"
@@ -76,7 +76,7 @@ class TokenMeasure:
 
 def harmless(text: str) -> str:
     """`text` without tags and control tokens (their "<" becomes "("), as a tokenizer takes it."""
-    return _TAG_START.sub("(", well_formed(text))
+    return _TAG_START.sub("(", encodable(text))
 
 
 def split_contents(contents: str) -> tuple[str, str]:

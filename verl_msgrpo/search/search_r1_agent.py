@@ -13,23 +13,18 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.utils.profiler import simple_timer
 from verl.workers.rollout.replica import TokenOutput
 
+from verl_msgrpo.common.numbers import not_allowed
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.bounded_generation import (
+from verl_msgrpo.search.generation import (
     BoundedGeneration,
     DeadlinePassedError,
     Stops,
+    completed,
+    tokens_until,
     within,
 )
-from verl_msgrpo.search.metrics import (
-    DEADLINE,
-    FINISHED,
-    TRUNCATED,
-    TURN_LIMIT,
-    counts_of,
-)
-from verl_msgrpo.search.rollout_output import completed
+from verl_msgrpo.search.metrics import DEADLINE, FINISHED, TRUNCATED, TURN_LIMIT, counts_of
 from verl_msgrpo.search.tool import SearchTool
-from verl_msgrpo.search.turns import tokens_until
 
 _TAG_NAME = re.compile(r"[\w.:-]+")
 
@@ -55,9 +50,15 @@ class SearchR1AgentLoop(AgentLoopBase):
     ) -> None:
         """The tags are names without brackets. Raises UserError for a tag or a tool that is not."""
         super().__init__(*args, **kwargs)
-        for tag in (search_tag, information_tag, answer_tag):
+        tags = {
+            "search_tag": search_tag,
+            "information_tag": information_tag,
+            "answer_tag": answer_tag,
+        }
+        for name, tag in tags.items():
             if not _TAG_NAME.fullmatch(tag):
-                raise UserError(f"search_r1_agent: {tag!r} is no name of a tag")
+                wrong = not_allowed(name, "the name of a tag, without brackets", tag)
+                raise UserError(f"search_r1_agent: {wrong}")
         found = [tool for tool in (tools.tools if tools else []) if isinstance(tool, SearchTool)]
         if len(found) != 1:
             raise UserError(

@@ -11,20 +11,22 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 from verl.tools.schemas import ToolResponse
 from verl.utils.tokenizer.continuous_token import MergeResult
 
-from verl_msgrpo.search.bounded_generation import (
+from verl_msgrpo.common.text import encodable
+from verl_msgrpo.search.calls import BrokenCall, CallParser, end_of_calls
+from verl_msgrpo.search.generation import (
     BoundedGeneration,
     DeadlinePassedError,
     LLMClient,
     Stops,
+    completed,
+    missing_tail,
+    template_tail,
+    tokens_until,
     within,
 )
-from verl_msgrpo.search.call_parser import BrokenCall, CallParser
-from verl_msgrpo.search.calls import well_formed
 from verl_msgrpo.search.metrics import FINISHED, TRUNCATED, TURN_LIMIT, counts_of
 from verl_msgrpo.search.observation import harmless
-from verl_msgrpo.search.rollout_output import completed
 from verl_msgrpo.search.tool import SearchTool
-from verl_msgrpo.search.turns import end_of_calls, missing_tail, template_tail, tokens_until
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +167,7 @@ class SearchToolAgentLoop(ToolAgentLoop):
         if response.text is not None:
             # An exception's text may quote the arguments, which the model wrote.
             failed = response.text.startswith(f"Error executing tool '{tool_call.name}'")  # verl's
-            response.text = (harmless if failed else well_formed)(response.text)
+            response.text = (harmless if failed else encodable)(response.text)
         return response, reward, metrics
 
     def _tokens_to_keep(self, ids: Sequence[int]) -> int:

@@ -8,10 +8,9 @@ from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 from verl.utils.rollout_trace import rollout_trace_op
 
 from verl_msgrpo.search.calls import CallError, read_queries
-from verl_msgrpo.search.client import client_for
+from verl_msgrpo.search.client import client_for, probe
 from verl_msgrpo.search.metrics import SearchCounts, count_searches, counts_of
 from verl_msgrpo.search.observation import ByteMeasure, Measure, TokenMeasure, render
-from verl_msgrpo.search.probe import probe
 from verl_msgrpo.search.settings import SearchSettings, read_settings
 
 logger = logging.getLogger(__name__)
@@ -68,11 +67,12 @@ class Searcher:
         queries = read_queries(arguments)
         results = await client_for(self.settings.client).search(queries)
         count_searches(counts, queries, results)
-        errors = [found.error for found in results if found.error is not None]
+        errors = [result.error for result in results if result.error is not None]
         if len(errors) == len(results):
             return f"Search error: {errors[0]}."
         passages = [
-            f"Search error: {found.error}." if found.error else found.passages for found in results
+            f"Search error: {result.error}." if result.error else result.passages
+            for result in results
         ]
         # Tokenizers release the GIL; the event loop goes on with other rollouts.
         return await asyncio.to_thread(

@@ -61,7 +61,7 @@ def _register_trainers(v1: ModuleType) -> None:
 
 
 def _register_agent_loops(agent_loop: ModuleType) -> None:
-    from verl_msgrpo.search.agent_loops import register_agent_loops
+    from verl_msgrpo.search import register_agent_loops
 
     register_agent_loops()
 

@@ -141,9 +141,8 @@ def check_search_tools(config: DictConfig) -> None:
     path = _tool_config_path(config)
     if path is None:
         return
-    from verl_msgrpo.search.probe import probe
-    from verl_msgrpo.search.settings import read_settings
-    from verl_msgrpo.search.tool_file import search_tool_configs
+    from verl_msgrpo.search.client import probe
+    from verl_msgrpo.search.settings import read_settings, search_tool_configs
 
     for tool_config in search_tool_configs(path):
         settings = read_settings(tool_config)

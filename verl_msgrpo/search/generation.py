@@ -1,7 +1,9 @@
-"""The LLM client of one rollout: within its room and deadline, and not beyond the end of a call.
+"""What both agent loops are made of: turns that end in time, and the output that verl gets.
 
-verl's own loops leave all three to the server, which knows neither how much of the response is used
-up nor when the rollout has to end.
+`BoundedGeneration` is the LLM client of one rollout: within its room and deadline, and not beyond
+the end of a call. verl's own loops leave all three to the server, which knows neither how much of
+the response is used up nor when the rollout has to end. Below it: where a turn ends in tokens, what
+the chat template puts after it, and `completed`, with which both loops end.
 """
 
 import asyncio
@@ -10,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_msgrpo.search.metrics import DEADLINE, TRUNCATED
+from verl_msgrpo.search.metrics import DEADLINE, ENDED, TRUNCATED, counts_of
 
 T = TypeVar("T")
 
@@ -186,3 +189,62 @@ class BoundedGeneration:
     def _nothing(self, ended: str) -> TokenOutput:
         self.ended = ended
         return TokenOutput(token_ids=[], num_preempted=0)
+
+
+def tokens_until(position: int, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
+    """How many of `ids` it takes until their text reaches `position` (a character index)."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        if len(decode(ids[:middle])) >= position:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def template_tail(render: Callable[[str], Sequence[int]]) -> list[int]:
+    """The tokens that a chat template puts after an assistant's text: `<|im_end|>`, newline.
+
+    render: the ids of a conversation that ends with an assistant's message of that text.
+    """
+    first, second = list(render("0")), list(render("1"))
+    length = 0
+    while length < min(len(first), len(second)) and first[-1 - length] == second[-1 - length]:
+        length += 1
+    # Two texts that render alike would make everything the tail.
+    return first[len(first) - length :] if length < len(first) else []
+
+
+def missing_tail(ids: Sequence[int], tail: Sequence[int]) -> list[int]:
+    """What of `tail` does not yet stand at the end of `ids`."""
+    for present in range(len(tail), 0, -1):
+        if list(ids[-present:]) == list(tail[:present]):
+            return list(tail[present:])
+    return list(tail)
+
+
+def completed(
+    output: AgentLoopOutput,
+    *,
+    ended: str,
+    filler_id: int,
+    log_probs: bool,
+    row: Mapping[str, object],
+) -> AgentLoopOutput:
+    """Adds the rollout's counts and the reason of its end, and fills in an empty response.
+
+    verl cannot carry a response without a token: one that has none, because the deadline passed in
+    its first turn, becomes one `filler_id` with mask 0. `row` is what verl passed to the loop.
+    """
+    counts_of(output.extra_fields)
+    output.extra_fields[ENDED] = ended
+    if not output.response_mask:
+        output.response_ids = [filler_id]
+        output.response_mask = [0]
+        output.response_logprobs = [0.0] if log_probs else None
+    # The version of the weights comes with the first turn; the trainer needs a number.
+    step = row.get("global_steps")
+    if output.extra_fields.get("min_global_steps") is None and isinstance(step, int):
+        output.extra_fields.update(min_global_steps=step - 1, max_global_steps=step - 1)
+    return output
