@@ -10,9 +10,9 @@ from verl_msgrpo.errors import UserError
 
 # name -> (module with `add_arguments(parser)` and `run(args) -> exit code`, one-line help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "index": ("verl_msgrpo.search.index_command", "build a search index from a corpus"),
-    "serve": ("verl_msgrpo.search.serve_command", "serve passages with Search-R1's protocol"),
-    "episode": ("verl_msgrpo.search.episode_command", "run one search rollout in the terminal"),
+    "index": ("verl_msgrpo.search.commands.index", "build a search index from a corpus"),
+    "serve": ("verl_msgrpo.search.commands.serve", "serve passages with Search-R1's protocol"),
+    "episode": ("verl_msgrpo.search.commands.episode", "run one search rollout in the terminal"),
     "evaluate": ("verl_msgrpo.evaluation.command", "avg@k, pass@k and maj@k of scored samples"),
     "report": ("verl_msgrpo.report.command", "one page about one or several training runs"),
     "prepare": ("verl_msgrpo.tasks.prepare", "write a task's data as verl's rows"),

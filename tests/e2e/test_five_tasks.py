@@ -18,7 +18,7 @@ from tests.search.server.conftest import served
 from tests.tasks import raw_rows
 from verl_msgrpo import cli
 from verl_msgrpo.search.observation import ByteMeasure, render
-from verl_msgrpo.search.server.opening import open_index
+from verl_msgrpo.search.server.index import open_index
 
 pytestmark = pytest.mark.e2e
 

@@ -26,7 +26,7 @@ import reward  # noqa: E402
 import summary  # noqa: E402
 
 from verl_msgrpo import cli  # noqa: E402
-from verl_msgrpo.search.server.opening import open_index  # noqa: E402
+from verl_msgrpo.search.server.index import open_index  # noqa: E402
 
 
 @pytest.fixture(scope="module")

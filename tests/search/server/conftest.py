@@ -17,7 +17,8 @@ pytest.importorskip("bm25s")
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
-from verl_msgrpo.search import index_command  # noqa: E402
+from verl_msgrpo.search.server.index import BuildOptions  # noqa: E402
+from verl_msgrpo.search.server.index import build_index as build  # noqa: E402
 
 START_SECONDS = 120
 
@@ -34,9 +35,9 @@ def write_rows(path, rows):
     return path
 
 
-def build_index(directory, rows, *options):
+def build_index(directory, rows, **options):
     corpus = write_rows(directory / "corpus.jsonl", rows)
-    run_command(index_command, "--corpus", corpus, "--output", directory / "index", *options)
+    build([corpus], directory / "index", BuildOptions(**options))
     return directory / "index"
 
 

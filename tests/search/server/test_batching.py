@@ -7,8 +7,7 @@ import pytest
 
 from verl_msgrpo.search.server.backends import Hit
 from verl_msgrpo.search.server.batching import MicroBatcher, Overloaded
-from verl_msgrpo.search.server.metrics import Metrics
-from verl_msgrpo.search.server.protocol import AnswerTooLarge
+from verl_msgrpo.search.server.protocol import AnswerTooLarge, Metrics
 
 
 class Gate:

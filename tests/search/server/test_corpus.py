@@ -76,7 +76,13 @@ def test_parquet(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "c.parquet"
     pq.write_table(pa.Table.from_pylist(HUB_ROWS), path)
-    assert list(read_passages([path])) == HOTPOTQA_PASSAGES
+    read = []
+    assert list(read_passages([path], read.append)) == HOTPOTQA_PASSAGES
+    assert sum(read) == path.stat().st_size
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.Table.from_pylist([{"id": 1}]), other)
+    with pytest.raises(UserError, match='has neither a "contents" nor'):
+        list(read_passages([other]))
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(UserError, match=r"c\.parquet"):
         list(read_passages([path]))
@@ -85,7 +91,7 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ('{"id": "a", "contents": "x"}\n{"id": "b", "conte', "line 2: not JSON"),
+        ('{"id": "a", "contents": "x"}\n{"id": "b", "conte', "line 2: broken JSON"),
         ('{"id": "a", "text": "x"}\n', 'row 1: neither "contents"'),
         ('{"id": null, "contents": "x"}\n', 'row 1: "id"'),
         ('{"id": "a", "contents": ["x"]}\n', 'row 1: "contents"'),
@@ -144,3 +150,26 @@ def test_a_cut_gzip_file_is_refused(tmp_path):
     path.write_bytes(gzip.compress(json.dumps(HUB_ROWS[0]).encode())[:-9])
     with pytest.raises(UserError, match="cannot be read"):
         list(read_passages([path]))
+
+
+def test_a_row_that_is_too_long_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "_MAX_ROW_BYTES", 60)
+    rows = [{"id": "a", "contents": "x"}, {"id": "b", "contents": "x" * 60}]
+    path = write_rows(tmp_path / "c.jsonl", rows)
+    with pytest.raises(UserError, match=r"c\.jsonl, line 2: longer than 60 bytes"):
+        list(read_passages([path]))
+
+
+@pytest.mark.parametrize("blanks", [3, 20, 64])
+def test_blanks_before_the_rows_are_skipped_however_many(tmp_path, monkeypatch, blanks):
+    monkeypatch.setattr(corpus, "_BUFFER_BYTES", 8)
+    path = tmp_path / "c.json"
+    for text in (json.dumps(RELEASE_ROWS), "\n".join(map(json.dumps, RELEASE_ROWS))):
+        path.write_text("\n" * blanks + text)
+        assert list(read_passages([path])) == HOTPOTQA_PASSAGES
+
+
+def test_paragraphs_that_are_equal_on_disk_are_one(tmp_path):
+    contexts = [[["Dune", [text]]] for text in ("a ?", "a \ud800", "a b")]
+    path = write_rows(tmp_path / "c.jsonl", [{"context": context} for context in contexts])
+    assert [passage.contents for passage in read_passages([path])] == ["Dune\na ?", "Dune\na b"]

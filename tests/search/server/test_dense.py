@@ -1,4 +1,4 @@
-"""Dense and hybrid retrieval with a real model from a package, without network; T21."""
+"""Dense and hybrid retrieval with a real model from a package, without network."""
 
 import json
 
@@ -7,9 +7,8 @@ import pytest
 
 from tests.search.server.conftest import build_index
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.server.backends.dense import Encoder, Prefixes, prefixes
-from verl_msgrpo.search.server.backends.hybrid import fuse
-from verl_msgrpo.search.server.opening import open_index
+from verl_msgrpo.search.server.backends.dense import Encoder, Prefixes, fuse, prefixes
+from verl_msgrpo.search.server.index import open_index
 
 ROWS = [
     {"id": "car", "contents": "Automobile\nA vehicle with an engine and four wheels."},
@@ -47,9 +46,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def hybrid_index(tmp_path_factory, model):
-    return build_index(
-        tmp_path_factory.mktemp("hybrid"), ROWS, "--backend", "hybrid", "--model", model
-    )
+    return build_index(tmp_path_factory.mktemp("hybrid"), ROWS, backend="hybrid", model=model)
 
 
 def search(index, backend, queries, k):

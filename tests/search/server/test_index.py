@@ -16,14 +16,12 @@ from tests.search.server.conftest import (
     command,
     make_queries,
     make_rows,
-    run_command,
     write_rows,
 )
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search import index_command
-from verl_msgrpo.search.server import index_dir
+from verl_msgrpo.search.server import index as index_module
 from verl_msgrpo.search.server.backends.bm25 import Tokenizer
-from verl_msgrpo.search.server.opening import open_index
+from verl_msgrpo.search.server.index import MANIFEST_FILE, BuildOptions, open_index
 
 
 def bm25s_alone(rows, queries, k, backend="numpy"):
@@ -135,7 +133,7 @@ def test_a_build_that_fails_late_leaves_nothing(tmp_path, monkeypatch, rows):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(index_command, "write_manifest", interrupted)
+    monkeypatch.setattr(index_module, "_write_manifest", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_index(tmp_path, rows)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
@@ -190,7 +188,7 @@ def test_any_damaged_file_is_refused_in_one_line(copy, damage):
             path.unlink()
         else:
             path.write_bytes(bad)
-        if name == index_dir.MANIFEST_FILE and damage in ("shortened", "flipped"):
+        if name == MANIFEST_FILE and damage in ("shortened", "flipped"):
             # A lost last newline is no damage, and a flipped bit shows where it matters.
             path.write_bytes(good[: len(good) // 2])
         with pytest.raises(UserError) as caught:
@@ -230,7 +228,7 @@ def test_any_damaged_file_is_refused_in_one_line(copy, damage):
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(copy, field, value, reason):
-    path = copy / index_dir.MANIFEST_FILE
+    path = copy / MANIFEST_FILE
     fields = json.loads(path.read_text())
     path.write_text(json.dumps(fields | {field: value}))
     with pytest.raises(UserError, match=reason) as caught:
@@ -241,7 +239,7 @@ def test_a_manifest_that_does_not_fit_is_refused(copy, field, value, reason):
 @pytest.mark.parametrize("name", ["offsets.npy", "bm25/indptr.csc.index.npy"])
 def test_an_empty_array_is_refused_whatever_the_manifest_says(copy, name):
     (copy / name).write_bytes(b"")
-    path = copy / index_dir.MANIFEST_FILE
+    path = copy / MANIFEST_FILE
     fields = json.loads(path.read_text())
     fields["files"][name]["bytes"] = 0
     path.write_text(json.dumps(fields))
@@ -291,25 +289,9 @@ def test_a_directory_or_nothing_is_refused_t22(tmp_path):
 
 
 def test_a_model_is_asked_for_and_refused_where_it_belongs(tmp_path, rows):
-    corpus = write_rows(tmp_path / "c.jsonl", rows)
-    words = ("--corpus", corpus, "--output", tmp_path / "index")
     with pytest.raises(UserError, match="needs --model"):
-        run_command(index_command, *words, "--backend", "dense")
+        build_index(tmp_path, rows, backend="dense")
     with pytest.raises(UserError, match="--model is for"):
-        run_command(index_command, *words, "--model", "x")
+        build_index(tmp_path, rows, model="x")
     with pytest.raises(UserError, match="no such corpus file"):
-        run_command(index_command, "--corpus", tmp_path / "none", "--output", tmp_path / "index")
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--output", ""), "an empty name"),
-        (("--output", "x", "--batch-size", 0), "not at least 1"),
-        (("--output", "x", "--batch-size", -1), "not at least 1"),
-    ],
-)
-def test_useless_arguments_are_refused_before_anything_is_built(capsys, words, reason):
-    with pytest.raises(SystemExit):
-        run_command(index_command, "--corpus", "c.jsonl", *words)
-    assert reason in capsys.readouterr().err
+        index_module.build_index([tmp_path / "none"], tmp_path / "index", BuildOptions())

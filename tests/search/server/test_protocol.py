@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from verl_msgrpo.search.server.backends import Hit
+from verl_msgrpo.search.server.options import Limits
 from verl_msgrpo.search.server.protocol import (
     AnswerTooLarge,
-    Limits,
     RequestError,
     RetrieveRequest,
     dump_response,

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from verl_msgrpo import __version__
 from verl_msgrpo.search.server.backends import BackendBroken, BackendUnavailable, Hit
 from verl_msgrpo.search.server.batching import Overloaded
-from verl_msgrpo.search.server.metrics import Metrics
+from verl_msgrpo.search.server.options import Limits
 from verl_msgrpo.search.server.protocol import (
     ErrorResponse,
-    Limits,
+    Metrics,
     RequestError,
     RetrieveRequest,
     RetrieveResponse,
@@ -28,7 +28,7 @@ from verl_msgrpo.search.server.protocol import (
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_SECONDS = 1
+RETRY_AFTER_S = 1
 _CLIENT_GONE = 499  # nginx's status for it; counted, never sent
 
 Search = Callable[[Sequence[str], int], Awaitable[list[list[Hit]]]]
@@ -42,7 +42,7 @@ class Service:
     backend: str
     passages: int | None
     limits: Limits
-    timeout_seconds: float  # from the request's head to its answer
+    timeout_s: float  # from the request's head to its answer
     metrics: Metrics
     close: Callable[[], None]
 
@@ -85,7 +85,7 @@ def build_app(service: Service) -> ASGIApp:
         """Finds the best passages for each query."""
         started = time.monotonic()
         try:
-            async with asyncio.timeout(service.timeout_seconds):
+            async with asyncio.timeout(service.timeout_s):
                 response = await _answer(request)
         except ClientDisconnect:
             response = Response(status_code=_CLIENT_GONE)
@@ -94,7 +94,7 @@ def build_app(service: Service) -> ASGIApp:
         except Overloaded:
             response = _error(503, "too many requests are waiting, try again")
         except TimeoutError:
-            response = _error(503, f"no answer within {service.timeout_seconds:g} s, try again")
+            response = _error(503, f"no answer within {service.timeout_s:g} s, try again")
         except BackendUnavailable as error:
             response = _error(503, str(error))
         except BackendBroken as error:
@@ -143,7 +143,7 @@ def build_app(service: Service) -> ASGIApp:
 
 
 def _error(status: int, reason: str) -> Response:
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else None
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
     return JSONResponse({"detail": reason}, status, headers=headers)
 
 

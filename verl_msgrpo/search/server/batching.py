@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from verl_msgrpo.search.server.backends import Backend, Hit
-from verl_msgrpo.search.server.metrics import Metrics
-from verl_msgrpo.search.server.protocol import AnswerTooLarge, document_bytes
+from verl_msgrpo.search.server.protocol import AnswerTooLarge, Metrics, document_bytes
 
 
 def search_together(

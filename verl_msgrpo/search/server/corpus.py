@@ -1,22 +1,34 @@
-"""Reads a corpus as a stream of passages: Search-R1's jsonl or HotpotQA's own contexts."""
+"""Passages: streamed out of a corpus's files, and kept on disk as the server reads them.
+
+A corpus holds Search-R1's rows or HotpotQA's own contexts. On disk, each passage is one JSON
+document a line, and an array says where each line starts: the server reads a hit with one `pread`
+and sends the bytes as they are, so that no passage is held in memory or parsed again. bm25s's own
+corpus class keeps its offsets as a Python list (about 40 bytes per passage) and parses each hit.
+"""
 
 import codecs
 import gzip
-import hashlib
 import io
 import json
+import os
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+import numpy as np
+
+from verl_msgrpo.common.json_lines import lines_of
+from verl_msgrpo.common.text import digest, encodable
 from verl_msgrpo.errors import UserError
 
-_CHUNK_BYTES = 1 << 20
+PASSAGES_FILE = "passages.jsonl"
+OFFSETS_FILE = "offsets.npy"
+_BUFFER_BYTES = _CHUNK_BYTES = 1 << 20
 _MAX_ROW_BYTES = 64 << 20  # a row above this is a damaged file, not a passage
-_PARQUET_ROWS = 256
 
-Advance = Callable[[int], object]  # called with the number of input bytes just read
+Advance = Callable[[int], object]  # called with the number of bytes of a file that are done
 
 
 class Passage(NamedTuple):
@@ -48,11 +60,9 @@ def read_passages(paths: Iterable[Path], advance: Advance = lambda _: None) -> I
                 yield _search_r1_passage(row, where)
             elif "context" in row:
                 for contents in _hotpotqa_contents(row["context"], where):
-                    digest = hashlib.blake2b(
-                        contents.encode("utf-8", "replace"), digest_size=16
-                    ).digest()
-                    if digest not in seen:
-                        seen.add(digest)
+                    key = digest(encodable(contents))
+                    if key not in seen:
+                        seen.add(key)
                         yield Passage(str(len(seen) - 1), contents)
             else:
                 raise UserError(
@@ -99,65 +109,48 @@ def _hotpotqa_contents(context: object, where: str) -> Iterator[str]:
 def _read_rows(path: Path, advance: Advance) -> Iterator[object]:
     try:
         if path.suffix == ".parquet":
-            yield from _read_parquet(path, advance)
+            yield from _parquet_rows(path, advance)
             return
-        with path.open("rb") as raw:
-            counted = cast(BinaryIO, io.BufferedReader(_CountedReader(raw, advance), _CHUNK_BYTES))
-            stream = (
-                cast(BinaryIO, gzip.GzipFile(fileobj=counted)) if path.suffix == ".gz" else counted
-            )
-            head = stream.read(1)
-            if head == codecs.BOM_UTF8[:1]:  # what else begins with it is no JSON
-                head = (head + stream.read(2)).removeprefix(codecs.BOM_UTF8)
-            head = head.strip()
-            while head == b"" and (byte := stream.read(1)):
-                head = byte.strip()
-            if head == b"[":
-                yield from _read_array(stream, path)
-            else:
-                yield from _read_lines(head, stream, path)
+        with io.BufferedReader(path.open("rb", buffering=0), _BUFFER_BYTES) as file:
+            packed = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else None
+            stream = cast(io.BufferedReader, packed or file)  # both can peek
+            rows = _array_rows if _opens_an_array(stream) else _line_rows
+            done = 0
+            for row in rows(stream, path):
+                yield row
+                advance(file.tell() - done)  # of the file on disk, compressed or not
+                done = file.tell()
+            advance(file.tell() - done)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
 
 
-class _CountedReader(io.RawIOBase):
-    """Reports how many bytes of the file on disk have been read (compressed or not)."""
-
-    def __init__(self, raw: BinaryIO, advance: Advance) -> None:
-        self._raw = raw
-        self._advance = advance
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._raw.read(len(buffer))
-        buffer[: len(data)] = data
-        self._advance(len(data))
-        return len(data)
+def _opens_an_array(stream: io.BufferedReader) -> bool:
+    """Whether the first byte that is not blank is "["; it stays in the stream."""
+    while window := stream.peek(1):  # as much as is buffered
+        text = window.removeprefix(codecs.BOM_UTF8).lstrip()
+        if text:
+            return text.startswith(b"[")
+        stream.read(len(window))
+    return False
 
 
-def _read_lines(head: bytes, stream: BinaryIO, path: Path) -> Iterator[object]:
-    number = 0
-    while line := stream.readline(_MAX_ROW_BYTES):
-        number += 1
-        line, head = head + line, b""
-        if len(line) >= _MAX_ROW_BYTES:
-            raise UserError(f"{path}, line {number}: longer than {_MAX_ROW_BYTES >> 20} MiB")
-        if line.isspace():
-            continue
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON: {error}") from None
+def _line_rows(stream: BinaryIO, path: Path) -> Iterator[object]:
+    for number, value, problem in lines_of(stream, _MAX_ROW_BYTES):
+        if problem is not None:
+            raise UserError(f"{path}, line {number}: {problem}; was the file cut short?")
+        yield value
 
 
-def _read_array(stream: BinaryIO, path: Path) -> Iterator[object]:
-    """Yields the elements of a JSON array one by one; its opening bracket is already read."""
+def _array_rows(stream: BinaryIO, path: Path) -> Iterator[object]:
+    """Yields the elements of a JSON array one by one."""
     decoder = json.JSONDecoder()
-    text = io.TextIOWrapper(stream, encoding="utf-8")
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig")
     buffer, ended = "", False
     try:
+        while not buffer:
+            buffer = text.read(_CHUNK_BYTES).lstrip()
+        buffer = buffer.removeprefix("[")
         while True:
             buffer = buffer.lstrip().removeprefix(",").lstrip()
             if buffer.startswith("]"):
@@ -183,21 +176,74 @@ def _read_array(stream: BinaryIO, path: Path) -> Iterator[object]:
         text.detach()
 
 
-def _read_parquet(path: Path, advance: Advance) -> Iterator[object]:
+def _parquet_rows(path: Path, advance: Advance) -> Iterator[object]:
+    # Here, as a server that starts has no use for it.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from verl_msgrpo.common.parquet import stream
+
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise UserError(f"{path}: reading parquet needs pyarrow (pip install pyarrow)") from None
-    try:
-        with pq.ParquetFile(path) as file:
-            wanted = [c for c in ("id", "contents", "context") if c in file.schema_arrow.names]
-            if not {"contents", "context"} & set(wanted):
-                raise UserError(f'{path}: has neither a "contents" nor a "context" column')
-            rows = max(1, file.metadata.num_rows)
-            size = path.stat().st_size
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
-                yield from batch.to_pylist()
-                advance(size * batch.num_rows // rows)
+        names = pq.read_schema(path).names
+        wanted = [name for name in ("id", "contents", "context") if name in names]
+        if not {"contents", "context"} & set(wanted):
+            raise UserError(f'{path}: has neither a "contents" nor a "context" column')
+        rows = max(1, pq.read_metadata(path).num_rows)
+        size = path.stat().st_size
+        yield from stream(path, wanted, lambda count: advance(size * count // rows))
     except pa.ArrowException as error:
         raise UserError(f"{path}: not a readable parquet file: {error}") from None
+
+
+def dump_document(identifier: str | int, contents: str) -> bytes:
+    """One document of Search-R1's protocol as UTF-8 JSON on one line."""
+    text = json.dumps({"id": identifier, "contents": contents}, ensure_ascii=False)
+    return encodable(text).encode()
+
+
+def write_passages(directory: Path, passages: Iterable[Passage]) -> int:
+    """Writes all passages below `directory` and returns how many there were."""
+    offsets = array("q", [0])
+    with (directory / PASSAGES_FILE).open("wb", buffering=1 << 20) as file:
+        for passage in passages:
+            line = dump_document(passage.id, passage.contents) + b"\n"
+            file.write(line)
+            offsets.append(offsets[-1] + len(line))
+    np.save(directory / OFFSETS_FILE, np.frombuffer(offsets, dtype=np.int64))
+    return len(offsets) - 1
+
+
+class PassageStore:
+    """Read access to the passages of an index; safe to use from several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / PASSAGES_FILE
+        self._offsets = np.load(directory / OFFSETS_FILE, mmap_mode="r", allow_pickle=False)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if int(self._offsets[-1]) != os.fstat(self._file).st_size:
+            os.close(self._file)
+            raise UserError(f"{path}: does not fit {OFFSETS_FILE}; build the index again")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def text_bytes(self) -> int:
+        """Size of the stored documents."""
+        return int(self._offsets[-1])
+
+    def document(self, row: int) -> bytes:
+        """The JSON of passage `row`."""
+        start, end = int(self._offsets[row]), int(self._offsets[row + 1]) - 1
+        return os.pread(self._file, end - start, start)
+
+    def contents(self) -> Iterator[str]:
+        """Streams the contents of every passage, in order."""
+        with open(self._file, "rb", buffering=1 << 20, closefd=False) as file:
+            file.seek(0)
+            for line in file:
+                yield json.loads(line)["contents"]
+
+    def close(self) -> None:
+        """Closes the file; the store must not be used afterwards."""
+        os.close(self._file)

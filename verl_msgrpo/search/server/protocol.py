@@ -1,13 +1,25 @@
-"""Search-R1's retrieval protocol: what a request may hold, and the bytes of the answer."""
+"""What the server says: Search-R1's retrieval protocol, and its counters for Prometheus.
+
+`parse_request` takes a request apart, `dump_response` puts the answer together; a scored document
+is written by `dump_hit` and read by `read_hit`, in answers and in recordings alike.
+"""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel, FailFast, Field, StrictInt, ValidationError
 
+from verl_msgrpo.common.json_lines import parsed
+from verl_msgrpo.common.numbers import finite
+from verl_msgrpo.common.text import encodable
 from verl_msgrpo.search.server.backends import Hit
+from verl_msgrpo.search.server.options import Limits
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class RetrieveRequest(BaseModel):
@@ -46,19 +58,6 @@ class ErrorResponse(BaseModel):
     detail: str
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one request may ask for; `max_results` bounds queries times topk."""
-
-    default_topk: int = 3
-    max_topk: int = 100
-    max_queries: int = 4096
-    max_results: int = 20_000
-    max_query_chars: int = 10_000
-    max_body_bytes: int = 8 << 20
-    max_answer_bytes: int = 64 << 20
-
-
 class RequestError(Exception):
     """A request that is not answered: an HTTP status and a reason of one line."""
 
@@ -74,17 +73,18 @@ def parse_request(body: bytes, limits: Limits) -> RetrieveRequest:
     Raises RequestError: 400 for a topk below 1, 422 for anything else that is malformed or beyond
     a limit.
     """
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        raise RequestError(422, "the body is not JSON") from None
+    fields, problem = parsed(body)
+    if problem is not None:
+        raise RequestError(422, "the body is not JSON")
     if isinstance(fields, dict) and isinstance(fields.get("queries"), list):
         count = len(fields["queries"])
         if count > limits.max_queries:
             raise RequestError(
                 422, f"{count} queries, this server takes {limits.max_queries} a request"
             )
-        fields["queries"] = [_well_formed(query) for query in fields["queries"]]
+        fields["queries"] = [
+            encodable(query) if isinstance(query, str) else query for query in fields["queries"]
+        ]
     try:
         request = RetrieveRequest.model_validate(fields)
     except ValidationError as error:
@@ -111,13 +111,6 @@ def parse_request(body: bytes, limits: Limits) -> RetrieveRequest:
     return request
 
 
-def _well_formed(query: object) -> object:
-    """Replaces lone surrogates, which JSON can spell and UTF-8 cannot, by "?"."""
-    if isinstance(query, str) and not query.isascii():
-        return query.encode("utf-8", "replace").decode()
-    return query
-
-
 class AnswerTooLarge(RequestError):  # noqa: N818
     """The passages that were asked for are more than one answer holds."""
 
@@ -141,11 +134,76 @@ def dump_response(results: Sequence[Sequence[Hit]], return_scores: bool, max_byt
     """
     if document_bytes(results) > max_bytes:
         raise AnswerTooLarge(max_bytes)
-    lists = []
-    for hits in results:
-        if return_scores:
-            items = [b'{"document":%b,"score":%b}' % (d, repr(s).encode()) for d, s in hits]
-        else:
-            items = [hit.document for hit in hits]
-        lists.append(b"[%b]" % b",".join(items))
+    spelt = dump_hit if return_scores else attrgetter("document")
+    lists = [b"[%b]" % b",".join(map(spelt, hits)) for hits in results]
     return b'{"result":[%b]}' % b",".join(lists)
+
+
+def dump_hit(hit: Hit) -> bytes:
+    """A scored document as UTF-8 JSON."""
+    return b'{"document":%b,"score":%b}' % (hit.document, repr(hit.score).encode())
+
+
+def read_hit(item: object) -> Hit:
+    """A scored document out of JSON that another server or a recording holds.
+
+    Raises:
+        ValueError: it has no contents, or no finite number as score.
+    """
+    fields = item if isinstance(item, dict) else {}
+    document, score = fields.get("document"), finite(fields.get("score"))
+    if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
+        raise ValueError("a document without contents")
+    if score is None:
+        raise ValueError("a score that is not a finite number")
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    return Hit(encodable(text).encode(), score)
+
+
+class Metrics:
+    """One set a server; every name starts with `retrieval_`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "retrieval_requests", "Requests answered, by status", ["status"], registry=self.registry
+        )
+        self.queries = Counter("retrieval_queries", "Queries answered", registry=self.registry)
+        self.empty = Counter(
+            "retrieval_empty_results", "Queries for which nothing was found", registry=self.registry
+        )
+        self.request_seconds = Histogram(
+            "retrieval_request_seconds",
+            "From the request's head to its answer",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.backend_seconds = Histogram(
+            "retrieval_backend_seconds",
+            "One batch in the backend",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.batch_queries = Histogram(
+            "retrieval_batch_queries",
+            "Queries in a batch",
+            buckets=_QUERIES,
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "retrieval_waiting_queries", "Queries waiting for a batch", registry=self.registry
+        )
+        self.unrecorded = Counter(
+            "retrieval_unrecorded_queries",
+            "Answers that --record could not write",
+            registry=self.registry,
+        )
+        self.replay_misses = Counter(
+            "retrieval_replay_misses",
+            "Queries that the replayed file does not hold",
+            registry=self.registry,
+        )
+
+    def text(self) -> bytes:
+        """The page that Prometheus reads."""
+        return generate_latest(self.registry)

@@ -1,9 +1,11 @@
-"""What can be asked for passages: the interface, and the backend over passages on disk."""
+"""What can be asked for passages: the interfaces, and one module for each that keeps them.
+
+bm25.py and dense.py rank the passages of an index, with or without each other; proxy.py passes on
+to another server, and records and replays what was answered.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
-
-from verl_msgrpo.search.server.passages import PassageStore
 
 
 class Hit(NamedTuple):
@@ -39,6 +41,8 @@ class Backend(Protocol):
         ...
 
 
+# What a builder of an index notes for its ranker: names to plain values.
+BackendSettings = dict[str, str | int]
 # (row of the passage, score), best first
 Ranking = list[tuple[int, float]]
 
@@ -49,23 +53,3 @@ class Ranker(Protocol):
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
         """Returns at most `k` (>= 1) rows a query, best first."""
         ...
-
-
-class IndexBackend:
-    """A ranker together with the passages that it ranks."""
-
-    def __init__(self, name: str, ranker: Ranker, store: PassageStore) -> None:
-        self.name = name
-        self.passages: int | None = len(store)
-        self._ranker = ranker
-        self._store = store
-
-    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        rankings = self._ranker.rank(queries, min(k, len(self._store)))
-        return [
-            [Hit(self._store.document(row), score) for row, score in ranking]
-            for ranking in rankings
-        ]
-
-    def close(self) -> None:
-        self._store.close()

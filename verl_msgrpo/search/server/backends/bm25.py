@@ -14,9 +14,8 @@ import Stemmer
 from bm25s.stopwords import STOPWORDS_EN
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.server.backends import Ranking
-from verl_msgrpo.search.server.index_dir import Settings
-from verl_msgrpo.search.server.passages import PassageStore
+from verl_msgrpo.search.server.backends import BackendSettings, Ranking
+from verl_msgrpo.search.server.corpus import PassageStore
 
 _TOKENS_FILE = "tokens.building"
 # bm25s compiles its numba scorer anew in every process, which takes seconds. Below this many
@@ -76,7 +75,7 @@ class _Tokenized(NamedTuple):
 
 def build(
     directory: Path, store: PassageStore, language: str, advance: Callable[[int], object]
-) -> Settings:
+) -> BackendSettings:
     """Builds the index of all passages in `directory`, calling `advance(1)` after each."""
     tokenize = Tokenizer(language)
     vocabulary: dict[str, int] = {}
@@ -106,7 +105,9 @@ class Bm25Ranker:
     `bm25s.BM25.retrieve` returns, which on a tiny corpus can include passages of score 0.
     """
 
-    def __init__(self, directory: Path, settings: Settings, scorer: str, passages: int) -> None:
+    def __init__(
+        self, directory: Path, settings: BackendSettings, scorer: str, passages: int
+    ) -> None:
         """`scorer`: "numpy", "numba", or "auto" (numba for large corpora, where installed)."""
         if scorer == "auto":
             large = passages >= NUMBA_FROM_PASSAGES

@@ -1,10 +1,13 @@
-"""Dense retrieval: sentence-transformers encodes, faiss compares with every passage.
+"""Dense retrieval, alone and merged with other rankers (hybrid).
 
-The vectors are one memory-mapped float32 matrix, searched exactly (`faiss.knn`), so that serving
-needs no second copy of them in memory and no GPU.
+sentence-transformers encodes, faiss compares with every passage. The vectors are one memory-mapped
+float32 matrix, searched exactly (`faiss.knn`), so that serving needs no second copy of them in
+memory and no GPU. Rankings are merged by reciprocal rank fusion (Cormack, Clarke, Buettcher, SIGIR
+2009).
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.server.backends import Ranking
-from verl_msgrpo.search.server.index_dir import Settings
-from verl_msgrpo.search.server.passages import PassageStore
+from verl_msgrpo.search.server.backends import BackendSettings, Ranker, Ranking
+from verl_msgrpo.search.server.corpus import PassageStore
 
 VECTORS_FILE = "vectors.npy"
+_FUSION_CONSTANT = 60  # the paper's
+_FUSION_DEPTH = 100  # ranks of each ranker that count
 _INSTALL = "needs `pip install verl-msgrpo[search-dense]`"
 
 
@@ -78,7 +82,7 @@ def build(
     encoder: Encoder,
     batch_size: int,
     advance: Callable[[int], object],
-) -> Settings:
+) -> BackendSettings:
     """Encodes all passages into `directory`, calling `advance` with the number just encoded."""
     vectors = np.lib.format.open_memmap(
         directory / VECTORS_FILE, "w+", np.float32, (len(store), encoder.dimension)
@@ -103,7 +107,9 @@ def build(
 class DenseRanker:
     """Ranks with vectors that `build` wrote; the score is the cosine."""
 
-    def __init__(self, directory: Path, settings: Settings, device: str, passages: int) -> None:
+    def __init__(
+        self, directory: Path, settings: BackendSettings, device: str, passages: int
+    ) -> None:
         try:
             import faiss
         except ImportError as error:
@@ -144,3 +150,25 @@ def _ranking(rows: list[int], scores: list[float]) -> Ranking:
 def _runs(texts: Iterator[str], size: int) -> Iterator[list[str]]:
     while run := list(islice(texts, size)):
         yield run
+
+
+def fuse(rankings: Sequence[Ranking], k: int) -> Ranking:
+    """Sums 1 / (60 + rank) over the rankings, rank counted from 1; ties go to the lower row."""
+    scores: defaultdict[int, float] = defaultdict(float)
+    for ranking in rankings:
+        for rank, (row, _) in enumerate(ranking, 1):
+            scores[row] += 1 / (_FUSION_CONSTANT + rank)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
+
+
+class HybridRanker:
+    """Fuses what its rankers find; the score is the fused one, below 2 / 61 for two rankers."""
+
+    def __init__(self, rankers: Sequence[Ranker], passages: int) -> None:
+        self._rankers = rankers
+        self._passages = passages
+
+    def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
+        depth = min(max(k, _FUSION_DEPTH), self._passages)
+        found = [ranker.rank(queries, depth) for ranker in self._rankers]
+        return [fuse(rankings, k) for rankings in zip(*found, strict=True)]

@@ -9,7 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests.search.fakes import build_tokenizer, retrieval_server
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search import episode_command
+from verl_msgrpo.search.commands import episode
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,11 @@ def model_dir(tmp_path_factory):
 
 def run(*words):
     parser = argparse.ArgumentParser()
-    episode_command.add_arguments(parser)
-    return episode_command.run(parser.parse_args([str(word) for word in words]))
+    episode.add_arguments(parser)
+    return episode.run(parser.parse_args([str(word) for word in words]))
 
 
-@pytest.mark.parametrize("loop", episode_command.LOOPS)
+@pytest.mark.parametrize("loop", episode.LOOPS)
 def test_tokens_with_their_log_probs(model_dir, capsys, loop):
     with retrieval_server() as server:
         options = ("--retrieval", server.url, "--loop", loop, "--max-tokens", 40, "--tokens")
@@ -57,9 +57,6 @@ def test_what_cannot_run_is_told_in_a_line(model_dir, tmp_path):
             run("x", "--model", tmp_path, "--retrieval", server.url)
         with pytest.raises(UserError, match="--model /nonexistent: there is no such folder"):
             run("x", "--model", "/nonexistent", "--retrieval", server.url)
-        for seed in (-1, 2**32):
-            with pytest.raises(UserError, match=f"--seed {seed}: it must be from 0 to 4294967295"):
-                run("x", "--model", model_dir, "--retrieval", server.url, f"--seed={seed}")
         with pytest.raises(UserError, match="Unknown tool parser: no"):
             run("x", "--model", model_dir, "--retrieval", server.url, "--format", "no")
     with pytest.raises(UserError, match=r"retrieval_service_url: allowed is .*, got 'x'"):
@@ -74,6 +71,23 @@ def test_the_parts_are_coloured_and_harmless():
     tokenizer = build_tokenizer()
     ids = tokenizer.encode("ab\x1b[2Jc")
     mask = [1, 1] + [0] * (len(ids) - 2)
-    parts = list(episode_command.coloured(tokenizer, ids, mask, Terminal()))
+    parts = list(episode.coloured(tokenizer, ids, mask, Terminal()))
     assert parts == ["\x1b[36mab\x1b[0m", "\x1b[33m\ufffd[2Jc\x1b[0m"]
-    assert "".join(episode_command.coloured(tokenizer, ids, mask, io.StringIO())) == "ab\ufffd[2Jc"
+    assert "".join(episode.coloured(tokenizer, ids, mask, io.StringIO())) == "ab\ufffd[2Jc"
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("--seed=-1", "argument --seed: allowed is an integer from 0 to 4294967295, got '-1'"),
+        ("--seed=4294967296", "allowed is an integer from 0 to 4294967295, got '4294967296'"),
+        ("--max-turns=0", "argument --max-turns: allowed is an integer >= 1, got '0'"),
+        ("--max-tokens=0", "argument --max-tokens: allowed is an integer >= 1, got '0'"),
+        ("--temperature=nan", "argument --temperature: allowed is a finite number >= 0, got 'nan'"),
+        ("--topk=0", "argument --topk: allowed is an integer >= 1, got '0'"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_their_flag(capsys, word, reason):
+    with pytest.raises(SystemExit):
+        run("x", "--model", "m", "--retrieval", "u", word)
+    assert reason in capsys.readouterr().err

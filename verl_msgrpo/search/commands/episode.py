@@ -7,13 +7,16 @@ import io
 import itertools
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TextIO, cast
 
+from verl_msgrpo.common.numbers import integer_argument, real_argument
 from verl_msgrpo.errors import UserError
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
     from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+    from verl.workers.rollout.replica import TokenOutput
 
 LOOPS = ("search_tool_agent", "search_r1_agent")
 _COLOURS = {1: "\x1b[36m", 0: "\x1b[33m"}  # the model's text, observations
@@ -28,23 +31,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loop", choices=LOOPS, default=LOOPS[0], help=f"(default: {LOOPS[0]})")
     parser.add_argument("--format", default="hermes", help="of tool calls (default: hermes)")
     parser.add_argument("--system", metavar="TEXT", help="a system message")
-    parser.add_argument("--topk", type=int, default=3, help="passages a query (3)")
-    parser.add_argument("--max-turns", type=int, default=5, help="turns of the model (5)")
-    parser.add_argument("--max-tokens", type=int, default=2048, help="of the response (2048)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--topk", type=integer_argument(1), default=3, help="passages per query (3)"
+    )
+    parser.add_argument(
+        "--max-turns", type=integer_argument(1), default=5, help="turns of the model (5)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=integer_argument(1), default=2048, help="of the response (2048)"
+    )
+    parser.add_argument(
+        "--temperature", type=real_argument(0), default=0.0, help="0 is greedy (default)"
+    )
+    parser.add_argument("--seed", type=integer_argument(0, 2**32 - 1), default=0)  # as NumPy's
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda, ...")
     parser.add_argument(
-        "--tokens", action="store_true", help="one line a token: mask, log-prob, text"
+        "--tokens", action="store_true", help="one line per token: mask, log-prob, text"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the rollout and prints it. Raises UserError for what cannot run."""
-    if args.max_turns < 1 or args.max_tokens < 1 or not args.temperature >= 0:
-        raise UserError("--max-turns, --max-tokens must be 1 or more, --temperature 0 or more")
-    if not 0 <= args.seed < 2**32:  # NumPy's range
-        raise UserError(f"--seed {args.seed}: it must be from 0 to {2**32 - 1}")
     if not os.path.isdir(args.model):
         raise UserError(f"--model {args.model}: there is no such folder")
     try:
@@ -52,8 +59,6 @@ def run(args: argparse.Namespace) -> int:
         from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
     except ImportError as error:
         raise UserError(f"an episode needs torch and transformers: {error}") from None
-    from verl_msgrpo.search.transformers_client import TransformersClient
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model)
         model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
@@ -134,6 +139,63 @@ async def _rollout(
         return await loop.run(params, raw_prompt=messages)
     finally:
         await close_clients()
+
+
+class TransformersClient:
+    """A model of `transformers` in the place of verl's LLM client.
+
+    Generates with `model.generate`, and takes the sampling params that verl gives to vLLM.
+    """
+
+    def __init__(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        ends = model.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        self._ends = [*dict.fromkeys(i for i in (*ends, tokenizer.eos_token_id) if i is not None)]
+
+    async def generate(
+        self,
+        request_id: str,
+        *,
+        prompt_ids: list[int],
+        sampling_params: Mapping[str, object],
+        **_: object,
+    ) -> "TokenOutput":
+        """One turn, with the log-prob of each token under the model (temperature 1)."""
+        return await asyncio.to_thread(self._generate, prompt_ids, sampling_params)
+
+    def _generate(self, prompt_ids: list[int], params: Mapping[str, object]) -> "TokenOutput":
+        import torch
+        from verl.workers.rollout.replica import TokenOutput
+
+        ids = torch.tensor([prompt_ids], device=self._model.device)
+        temperature = cast(float, params.get("temperature", 1.0))
+        options: dict[str, object] = {"do_sample": temperature > 0}
+        if temperature > 0:
+            options.update(
+                temperature=temperature,
+                top_p=params.get("top_p", 1.0),
+                top_k=max(cast(int, params.get("top_k", 0)), 0),
+            )
+        if params.get("stop"):
+            options.update(stop_strings=params["stop"], tokenizer=self._tokenizer)
+        stop_ids = cast(list[int], params.get("stop_token_ids") or [])
+        with torch.inference_mode():
+            made = self._model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=params["max_tokens"],
+                eos_token_id=[*self._ends, *stop_ids],
+                pad_token_id=self._ends[0],
+                return_dict_in_generate=True,
+                output_logits=True,
+                **options,
+            )
+        tokens = made.sequences[0, len(prompt_ids) :]
+        log_probs = torch.stack(made.logits)[:, 0].float().log_softmax(-1)
+        chosen = log_probs.gather(1, tokens[:, None].to(log_probs.device))[:, 0]
+        return TokenOutput(token_ids=tokens.tolist(), log_probs=chosen.tolist(), num_preempted=0)
 
 
 def coloured(tokenizer: object, ids: list[int], mask: list[int], stream: TextIO) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Real servers on loopback: protocol, load, faults, shutdown; T15, T17, T18, T22."""
+"""Real servers on loopback: protocol, load, faults, shutdown; the same on Ray Serve."""
 
 import concurrent.futures
 import contextlib
@@ -14,16 +14,11 @@ import httpx
 import psutil
 import pytest
 
-from tests.search.server.conftest import (
-    build_index,
-    command,
-    make_queries,
-    run_command,
-    served,
-)
+from tests.search.server.conftest import build_index, command, make_queries, served
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search import serve_command
-from verl_msgrpo.search.server.opening import open_index
+from verl_msgrpo.search.server import endpoint
+from verl_msgrpo.search.server.index import open_index
+from verl_msgrpo.search.server.options import ServeOptions
 
 GOLDEN_ROWS = [
     {"id": "0", "contents": '"Dune"\nDune is a novel by Frank Herbert.'},
@@ -188,9 +183,9 @@ def test_a_long_body_is_no_long_head(golden):
 
 @pytest.mark.parametrize("name", ["none/port", "", "/proc/port"])
 def test_a_port_file_that_cannot_be_written_is_refused_before_the_load(tmp_path, name):
-    words = ("--index", tmp_path / "missing", "--port-file", tmp_path / name)
+    options = ServeOptions(index=tmp_path / "missing", port_file=tmp_path / name)
     with pytest.raises(UserError, match="--port-file") as caught:
-        run_command(serve_command, *words)
+        endpoint.serve(options)
     assert "\n" not in str(caught.value)
 
 
@@ -200,8 +195,8 @@ def test_a_port_file_whose_folder_went_away_during_the_load_ends_in_one_line(tmp
     code = f"""
 import sys
 from verl_msgrpo import cli
-from verl_msgrpo.search import serve_command
-serve_command._check_writable = lambda port_file: None  # the folder goes away after the check
+from verl_msgrpo.search.server import endpoint
+endpoint._check_writable = lambda port_file: None  # the folder goes away after the check
 sys.exit(cli.main({[str(word) for word in words]!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
@@ -398,3 +393,18 @@ def test_what_cannot_be_served_is_refused_in_one_line_t22(tmp_path, index):
             message = refused("--port", 0, *words) if "--port" not in words else refused(*words)
             assert reason in message
             assert "\n" not in message
+
+
+@pytest.mark.e2e
+def test_two_replicas_answer_as_one_server_does(tmp_path, index, rows, server):
+    pytest.importorskip("ray.serve", reason="ray[serve] is not installed")
+    queries = make_queries(rows, 50)
+    body = {"queries": queries, "topk": 3, "return_scores": True}
+    options = ("--index", index, "--replicas", 2, "--threads", 1)
+    with served(tmp_path, *options) as running:
+        assert running.post(**body).json() == server.post(**body).json()
+        assert running.post(queries=["a"], topk=0).status_code == 400
+        assert running.post(queries=["a"], topk=101).status_code == 422
+        assert httpx.get(f"{running.url}/health").json()["passages"] == len(rows)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(timeout=90) == 0

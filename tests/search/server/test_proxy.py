@@ -1,4 +1,4 @@
-"""--record and --replay."""
+"""--record and --replay; --remote is tested with real servers in test_endpoint.py."""
 
 import errno
 import json
@@ -6,9 +6,9 @@ import json
 import pytest
 
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.server.backends import Hit, recording
-from verl_msgrpo.search.server.backends.recording import RecordingBackend, ReplayBackend
-from verl_msgrpo.search.server.metrics import Metrics
+from verl_msgrpo.search.server.backends import Hit, proxy
+from verl_msgrpo.search.server.backends.proxy import RecordingBackend, ReplayBackend
+from verl_msgrpo.search.server.protocol import Metrics
 
 
 class Counting:
@@ -57,7 +57,7 @@ def test_each_query_is_written_once_a_top_k(tmp_path):
 
 
 def test_what_is_remembered_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "_MAX_REMEMBERED", 2)
+    monkeypatch.setattr(proxy, "_MAX_REMEMBERED", 2)
     path = tmp_path / "r.jsonl"
     record(path, (["a"], 1), (["b"], 1), (["a"], 1), (["c"], 1), (["a"], 1), (["b"], 1))
     queries = [json.loads(line)["query"] for line in path.read_text().splitlines()]
@@ -95,6 +95,9 @@ def test_a_line_cut_by_a_kill_is_dropped_and_recording_goes_on(tmp_path):
         '{"query": 1, "topk": 1, "result": []}',
         '{"query": "a", "topk": 1}',
         '{"query": "a", "topk": 1, "result": [{"document": {}}]}',
+        '{"query": "a", "topk": 1, "result": [{"document": {"id": "1"}, "score": 1.0}]}',
+        '{"query": "a", "topk": 1, "result": [{"document": {"contents": "x"}, "score": NaN}]}',
+        '{"query": "a", "topk": 1, "result": [{"document": {"contents": "x"}, "score": "1"}]}',
         "[" * 50_000,
     ],
 )
@@ -134,3 +137,12 @@ def test_a_full_disk_never_fails_a_search(tmp_path):
     assert len(backend.search(["b", "c"], 1)) == 2
     backend.close()
     assert metrics.registry.get_sample_value("retrieval_unrecorded_queries_total") == 3
+
+
+def test_a_lone_surrogate_in_a_recorded_document_is_replaced(tmp_path):
+    path = tmp_path / "r.jsonl"
+    row = {"document": {"id": "1", "contents": "a\ud800"}, "score": 1}
+    path.write_text(json.dumps({"query": "q", "topk": 1, "result": [row]}) + "\n")
+    replay = ReplayBackend(path, Metrics())
+    assert replay.search(["q"], 1) == [[Hit(b'{"id": "1", "contents": "a?"}', 1.0)]]
+    replay.close()

@@ -1,10 +1,9 @@
-"""Keeps a run's retrievals in a file and answers from such a file.
+"""Answers found elsewhere: by another server, or earlier, when a file recorded them.
 
-One JSON line for each distinct pair of query and top-k:
+A recording holds one JSON line for each distinct pair of query and top-k:
 {"query": str, "topk": int, "result": [{"document": {...}, "score": float}, ...]}.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -13,13 +12,60 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
+
+from verl_msgrpo.common.text import digest
 from verl_msgrpo.errors import UserError
-from verl_msgrpo.search.server.backends import Backend, Hit
-from verl_msgrpo.search.server.metrics import Metrics
+from verl_msgrpo.search.server.backends import Backend, BackendBroken, BackendUnavailable, Hit
+from verl_msgrpo.search.server.protocol import Metrics, dump_hit, read_hit
 
 logger = logging.getLogger(__name__)
 
+_MAX_ANSWER_BYTES = 256 << 20
 _MAX_REMEMBERED = 1_000_000  # queries; beyond, the longest unseen may be written a second time
+
+
+class RemoteBackend:
+    """Asks a Search-R1-compatible server, one request a batch."""
+
+    name = "remote"
+    passages: int | None = None
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        """`url`: the whole address, as in http://127.0.0.1:8000/retrieve."""
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, TypeError) as error:
+            raise UserError(f"--remote {url}: {error}") from None
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise UserError(f"--remote {url}: not a URL like http://127.0.0.1:8000/retrieve")
+        self._url = parsed
+        self._client = httpx.Client(timeout=timeout_s)  # safe to use from several threads
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        body = {"queries": list(queries), "topk": k, "return_scores": True}
+        try:
+            with self._client.stream("POST", self._url, json=body) as response:
+                if response.status_code != 200:
+                    raise BackendUnavailable(f"{self._url} answered {response.status_code}")
+                content = b""
+                for chunk in response.iter_bytes():
+                    content += chunk
+                    if len(content) > _MAX_ANSWER_BYTES:
+                        raise BackendBroken(f"{self._url} answered more than 256 MiB")
+        except httpx.HTTPError as error:
+            raise BackendUnavailable(f"{self._url}: {error or type(error).__name__}") from None
+        try:
+            results = json.loads(content)["result"]
+            hits = [[read_hit(item) for item in items[:k]] for items in results]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BackendBroken(f"{self._url} does not answer in Search-R1's protocol") from None
+        if len(hits) != len(queries):
+            raise BackendBroken(f"{self._url}: {len(hits)} results for {len(queries)} queries")
+        return hits
+
+    def close(self) -> None:
+        self._client.close()
 
 
 class RecordingBackend:
@@ -111,11 +157,7 @@ class ReplayBackend:
                     logger.warning("--replay %s: the last line is cut short, left out", path)
                     break
                 try:
-                    row = json.loads(line)
-                    query, k = row["query"], row["topk"]
-                    if not isinstance(query, str) or not isinstance(k, int):
-                        raise TypeError("query or topk")
-                    _read_hits(row)
+                    query, k, _ = _read_row(line)
                 except (ValueError, KeyError, TypeError, RecursionError):
                     raise UserError(f"--replay {path}, line {number}: not a recorded row") from None
                 self._rows[_key(query, k)] = (start, len(line))
@@ -138,28 +180,25 @@ class ReplayBackend:
                 logger.warning("not recorded with topk %d: %.200r (logged once)", k, query)
             return []
         start, size = place
-        return _read_hits(json.loads(os.pread(self._file, size, start)))
+        return _read_row(os.pread(self._file, size, start))[2]
 
 
 def _key(query: str, k: int) -> bytes:
-    return hashlib.blake2b(f"{k}\n{query}".encode(), digest_size=16).digest()
+    return digest(f"{k}\n{query}")
 
 
 def _dump_row(query: str, k: int, hits: Sequence[Hit]) -> bytes:
-    items = b",".join(
-        b'{"document":%b,"score":%b}' % (hit.document, repr(hit.score).encode()) for hit in hits
-    )
+    items = b",".join(dump_hit(hit) for hit in hits)
     return b'{"query":%b,"topk":%d,"result":[%b]}\n' % (json.dumps(query).encode(), k, items)
 
 
-def _read_hits(row: dict[str, list[dict[str, object]]]) -> list[Hit]:
-    return [
-        Hit(
-            json.dumps(item["document"], ensure_ascii=False).encode(),
-            float(item["score"]),  # type: ignore[arg-type]
-        )
-        for item in row["result"]
-    ]
+def _read_row(line: bytes) -> tuple[str, int, list[Hit]]:
+    """Query, top-k and hits. Raises ValueError, KeyError, TypeError or RecursionError."""
+    row = json.loads(line)
+    query, k = row["query"], row["topk"]
+    if not isinstance(query, str) or not isinstance(k, int):
+        raise TypeError("query or topk")
+    return query, k, [read_hit(item) for item in row["result"]]
 
 
 def _drop_partial_line(path: Path) -> None:
