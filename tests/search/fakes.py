@@ -6,8 +6,8 @@ a policy that makes exactly the mistakes under test.
 
 import contextlib
 import json
+import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -15,19 +15,28 @@ from transformers import PreTrainedTokenizerFast
 
 
 class RetrievalServer:
-    """Finds, for every query, the same passages: `contents`, or one that names the query."""
+    """Finds, for every query, the same passages: `contents`, or one that names the query.
 
-    def __init__(self, port=0):
-        self.mode = "ok"  # ok, plain, slow, rubbish, huge, overloaded, broken, refused, short
+    Between `hold()` and `release()` requests arrive and are not answered.
+    """
+
+    def __init__(self, listener=None):
+        """`listener`: a socket that is bound already, for example by `closed_port`."""
+        self.mode = "ok"  # ok, plain, rubbish, huge, overloaded, broken, refused, short, hang_up
         self.contents = None
-        self.delay = 0.0
         self.bodies = []
         self.lock = threading.Lock()
+        self.connections = 0
         self.at_once = self.most_at_once = 0
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                super().setup()
+                with server.lock:
+                    server.connections += 1
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -35,18 +44,11 @@ class RetrievalServer:
                     server.bodies.append(body)
                     server.at_once += 1
                     server.most_at_once = max(server.most_at_once, server.at_once)
-                try:
-                    self.prepare()
-                finally:  # before the client can read the end of the answer and ask again
-                    with server.lock:
-                        server.at_once -= 1
+                server.released.wait()
+                with server.lock:  # before the client can read the end of the answer and ask again
+                    server.at_once -= 1
                 with contextlib.suppress(OSError):
                     self.answer(body)
-
-            def prepare(self):
-                if server.mode == "slow":
-                    server.stopped.wait(60)
-                time.sleep(server.delay)
 
             def answer(self, body):
                 mode, headers = server.mode, {}
@@ -78,10 +80,14 @@ class RetrievalServer:
             daemon_threads = True
             request_queue_size = 256
 
-        self.stopped = threading.Event()
-        self._server = Server(("127.0.0.1", port), Handler)
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}/retrieve"
+        self.released = threading.Event()
+        self.released.set()
+        self._server = Server(("127.0.0.1", 0), Handler, bind_and_activate=listener is None)
+        if listener is not None:
+            self._server.socket.close()
+            self._server.socket = listener
+            self._server.server_activate()
+        self.url = url_of(self._server.socket)
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def result(self, body, scored):
@@ -101,15 +107,36 @@ class RetrievalServer:
     def asked(self):
         return [query for body in self.bodies for query in body["queries"]]
 
+    def hold(self):
+        self.released.clear()
+
+    def release(self):
+        self.released.set()
+
     def stop(self):
-        self.stopped.set()
+        self.release()
         self._server.shutdown()
         self._server.server_close()
 
 
+def url_of(listener):
+    return f"http://127.0.0.1:{listener.getsockname()[1]}/retrieve"
+
+
 @contextlib.contextmanager
-def retrieval_server(port=0):
-    server = RetrievalServer(port)
+def closed_port():
+    """A socket with a port of its own that refuses connections until it listens.
+
+    A port that a server has left may be anybody's in the next moment; this one is not.
+    """
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound
+
+
+@contextlib.contextmanager
+def retrieval_server(listener=None):
+    server = RetrievalServer(listener)
     try:
         yield server
     finally:

@@ -13,7 +13,7 @@ from verl_msgrpo.search.calls import MAX_QUERIES, MAX_QUERY_CHARS, CallError, re
     ("arguments", "queries"),
     [
         ({"query_list": ["a b", " c "]}, ["a b", "c"]),
-        ({"query_list": "Who wrote Dune?"}, ["Who wrote Dune?"]),  # T02
+        ({"query_list": "Who wrote Dune?"}, ["Who wrote Dune?"]),
         ({"query": "Who wrote Dune?"}, ["Who wrote Dune?"]),
         ({"query": ["a", "b"]}, ["a", "b"]),
         ("Who wrote Dune?", ["Who wrote Dune?"]),
@@ -23,7 +23,7 @@ from verl_msgrpo.search.calls import MAX_QUERIES, MAX_QUERY_CHARS, CallError, re
         ({"query_list": ["\ud800x"]}, ["?x"]),
     ],
 )
-def test_t02_one_string_is_one_query(arguments, queries):
+def test_one_string_is_one_query(arguments, queries):
     assert read_queries(arguments) == queries
 
 
@@ -45,7 +45,7 @@ def test_t02_one_string_is_one_query(arguments, queries):
         "",
     ],
 )
-def test_t02_no_query_is_an_error_that_says_so(arguments):
+def test_no_query_is_an_error_that_says_so(arguments):
     with pytest.raises(CallError) as error:
         read_queries(arguments)
     assert 10 < len(str(error.value)) < 80
@@ -59,7 +59,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(_JSON | st.fixed_dictionaries({"query_list": _JSON}))
 def test_any_json_gives_queries_or_an_error(arguments):
     try:

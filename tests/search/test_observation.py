@@ -70,7 +70,7 @@ def test_no_passage_is_said_and_a_note_is_shown():
 
 
 @pytest.mark.parametrize("measure", [ByteMeasure(), TokenMeasure(build_tokenizer())])
-def test_t12_ten_thousand_chinese_characters(measure):
+def test_ten_thousand_chinese_characters(measure):
     contents = ["标题\n" + "漢字" * 5000, "Second title\n" + "文" * 10_000]
     text = render([contents], 500, measure)
     assert measure.count(text) <= 500
@@ -81,7 +81,7 @@ def test_t12_ten_thousand_chinese_characters(measure):
     assert "\ufffd" not in text
 
 
-def test_t12_titles_stay_whole_where_nothing_else_fits():
+def test_titles_stay_whole_where_nothing_else_fits():
     titles = [f"A title of some length, number {i}" for i in range(3)]
     text = render([[f"{title}\n{'x' * 400}" for title in titles]], 110, ByteMeasure())
     assert len(text.encode()) <= 110
@@ -117,7 +117,7 @@ def test_a_tokenizer_without_offsets_cuts_too():
 _PASSAGES = st.lists(st.lists(st.text(max_size=80), max_size=5) | st.just("note"), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(_PASSAGES, st.integers(32, 300), st.booleans())
 def test_the_budget_holds_for_any_passages(found, budget, tokens):
     measure = TokenMeasure(_TOKENIZER) if tokens else ByteMeasure()

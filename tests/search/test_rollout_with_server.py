@@ -36,7 +36,7 @@ def test_a_rollout(served):
     assert counts(output) == {"searches": 2}
 
 
-def test_t17_many_at_once(served):
+def test_many_at_once(served):
     """200 searches at one time, each answered; the server counts what the client sent."""
 
     async def main():

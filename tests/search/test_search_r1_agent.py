@@ -11,8 +11,9 @@ from tests.search.fakes import (
     build_tokenizer,
     spelled,
 )
-from tests.search.rollouts import counts, rollout, search_tool, text_of
+from tests.search.rollouts import LateClock, counts, rollout, search_tool, text_of
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.search import generation
 from verl_msgrpo.search import tool as tool_module
 from verl_msgrpo.search.search_r1_agent import SearchR1AgentLoop
 
@@ -27,7 +28,7 @@ def r1(model, tools, **settings):
 
 @pytest.mark.parametrize("family", ["qwen2", "llama", "no template"])
 @pytest.mark.parametrize("obeys_stops", [True, False])
-def test_t08_t10_replay_of_a_rollout(server, family, obeys_stops):
+def test_replay_of_a_rollout(server, family, obeys_stops):
     tokenizer = build_tokenizer(QWEN_TEMPLATE if family == "qwen2" else OTHER_TEMPLATE)
     if family == "no template":
         tokenizer.chat_template = None
@@ -57,7 +58,7 @@ def test_t08_t10_replay_of_a_rollout(server, family, obeys_stops):
     assert output.num_turns == 4
 
 
-def test_t05_stops_are_added_to_the_users_own(server, tokenizer):
+def test_stops_are_added_to_the_users_own(server, tokenizer):
     model = ScriptedModel(tokenizer, [ANSWER])
     r1(model, [search_tool(server)])
     assert model.calls[0][1]["stop"] == ["\n\nUser:", "</search>", "</answer>"]
@@ -66,7 +67,7 @@ def test_t05_stops_are_added_to_the_users_own(server, tokenizer):
 @pytest.mark.parametrize(
     "turn", ["<search> </search>", "no opening </search>", "<search> never closed<|im_end|>"]
 )
-def test_t01_a_malformed_search_is_answered_and_counted(server, tokenizer, turn):
+def test_a_malformed_search_is_answered_and_counted(server, tokenizer, turn):
     model = ScriptedModel(tokenizer, [turn, SEARCH, ANSWER])
     output = r1(model, [search_tool(server)])
     observed = text_of(output, tokenizer, mask=0)
@@ -87,7 +88,7 @@ def test_the_innermost_search_counts(server, tokenizer):
     assert server.asked[1:] == ["Dune"]
 
 
-def test_t13_room(server, tokenizer):
+def test_room(server, tokenizer):
     server.contents = ["Dune\n" + "x" * 300]
     length = len(tokenizer.encode(SEARCH)) + 100
     model = ScriptedModel(tokenizer, [SEARCH, ANSWER])
@@ -99,7 +100,7 @@ def test_t13_room(server, tokenizer):
     assert output.extra_fields["search_ended"] == "truncated"
 
 
-def test_t14_the_search_in_the_last_turn_is_not_run(server, tokenizer):
+def test_the_search_in_the_last_turn_is_not_run(server, tokenizer):
     model = ScriptedModel(tokenizer, [SEARCH])
     output = r1(model, [search_tool(server)], max_assistant_turns=2)
     assert len(model.calls) == 2
@@ -108,7 +109,7 @@ def test_t14_the_search_in_the_last_turn_is_not_run(server, tokenizer):
     assert output.num_turns == 2 + 1 + 1
 
 
-def test_t15_a_failed_search_is_told_and_the_rollout_goes_on(server, tokenizer):
+def test_a_failed_search_is_told_and_the_rollout_goes_on(server, tokenizer):
     tool = search_tool(server)
     server.mode = "overloaded"
     output = r1(ScriptedModel(tokenizer, [SEARCH, ANSWER]), [tool])
@@ -118,7 +119,7 @@ def test_t15_a_failed_search_is_told_and_the_rollout_goes_on(server, tokenizer):
     assert counts(output) == {"searches": 1, "failed": 1}
 
 
-def test_t15_an_observation_that_cannot_be_rendered_is_told(server, tokenizer, monkeypatch):
+def test_an_observation_that_cannot_be_rendered_is_told(server, tokenizer, monkeypatch):
     def render(*_):
         raise RuntimeError("Already borrowed")  # of a fast tokenizer in several threads
 
@@ -131,15 +132,22 @@ def test_t15_an_observation_that_cannot_be_rendered_is_told(server, tokenizer, m
     assert output.extra_fields["search_ended"] == "finished"
 
 
-def test_t23_deadlines(server, tokenizer):
-    tool = search_tool(server, timeout=30.0)
-    server.mode = "slow"
-    short = {"rollout_timeout": 0.3}
-    output = r1(ScriptedModel(tokenizer, [SEARCH, ANSWER]), [tool], options=short)
+def test_deadlines(server, tokenizer, monkeypatch):
+    clock = LateClock()
+    monkeypatch.setattr(generation, "time", clock)
+
+    async def late():
+        clock.ahead_s += 3600 - 0.2
+        return SEARCH
+
+    tool = search_tool(server)
+    server.hold()
+    model = ScriptedModel(tokenizer, [late, ANSWER])
+    output = r1(model, [tool], options={"rollout_timeout": 3600.0})
     assert output.extra_fields["search_ended"] == "deadline"
     assert text_of(output, tokenizer) == SEARCH
     hangs = ScriptedModel(tokenizer, [lambda: asyncio.sleep(3600)])
-    output = r1(hangs, [tool], options=short)
+    output = r1(hangs, [tool], options={"rollout_timeout": 0.2})
     assert output.extra_fields["search_ended"] == "deadline"
     assert output.response_mask == [0]
 

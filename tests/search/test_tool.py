@@ -1,11 +1,8 @@
 """The tool's configuration, its YAML and its function form, loaded by verl itself."""
 
 import asyncio
-import contextlib
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import hydra
@@ -34,54 +31,6 @@ URL = "http://127.0.0.1:8000/retrieve"
 def server():
     with retrieval_server() as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch):
-    monkeypatch.setattr(client_module, "_PROBE_PAUSE_S", 0.0)
-
-
-def test_the_config_of_the_removed_class_is_taken():
-    settings = read_settings(
-        {
-            "retrieval_service_url": URL,
-            "num_workers": 120,
-            "rate_limit": 50,
-            "timeout": 30,
-            "topk": 5,
-            "enable_global_rate_limit": True,
-            "type": "native",
-        }
-    )
-    assert settings.client.url == URL
-    assert settings.client.topk == 5
-    assert settings.client.max_in_flight == 50
-    assert settings.client.deadline == 90.0
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"retrieval_url": URL}, "unknown key retrieval_url; known: retrieval_service_url"),
-        ({"retrieval_service_url": None}, f"_url: allowed is a URL like {URL}, got 'None'"),
-        ({"retrieval_service_url": "127.0.0.1:8000"}, "got '127.0.0.1:8000'"),
-        ({"retrieval_service_url": "http://host:99999/"}, "got 'http://host:99999/'"),
-        ({"topk": 0}, "topk: allowed is an integer from 1 to 1000000000, got '0'"),
-        ({"topk": 2.5}, "topk: allowed is an integer from 1 to 1000000000, got '2.5'"),
-        ({"topk": 10**9 + 1}, "got '1000000001'"),
-        ({"timeout": float("nan")}, "timeout: allowed is a number from 0.01 to 1e+09, got 'nan'"),
-        ({"timeout": float("inf")}, "got 'inf'"),
-        ({"timeout": "30"}, "got '30'"),
-        ({"max_retries": True}, "max_retries: allowed is an integer from 0 to"),
-        ({"max_observation_tokens": 5}, "max_observation_tokens: allowed is an integer from 32"),
-        ({"probe": "no"}, "probe: allowed is true or false, got 'no'"),
-    ],
-)
-def test_a_wrong_key_is_named(change, said):
-    with pytest.raises(UserError) as error:
-        read_settings({"retrieval_service_url": URL, **change})
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_the_yaml_says_the_defaults_and_takes_the_url_from_the_environment(server, monkeypatch):
@@ -141,80 +90,15 @@ def test_a_config_of_the_removed_class_runs_with_the_class_name_changed(server, 
     assert reward == 0.0
 
 
-@pytest.mark.parametrize("mode", ["rubbish", "refused", "broken", "hang_up"])
-def test_training_does_not_start_without_a_server_that_answers(server, mode):
-    server.mode = mode
-    config = {"retrieval_service_url": server.url, "timeout": 1.0}
-    with pytest.raises(UserError, match=rf"^retrieval server {server.url}: .*verl-msgrpo serve"):
-        SearchTool(config)
-    assert len(server.bodies) == client_module.PROBE_ATTEMPTS
-    SearchTool({**config, "probe": False})
-
-
-def test_training_does_not_start_without_a_server():
-    with retrieval_server() as server:
-        url = server.url
-    with pytest.raises(UserError, match="Connection refused"):
-        SearchTool({"retrieval_service_url": url})
-
-
-@contextlib.contextmanager
-def raw_server(answer):
-    """The URL of a port where every connection is given to `answer`, in a thread of its own."""
-
-    def serve(connection):
-        with connection, contextlib.suppress(OSError):
-            connection.recv(65536)
-            answer(connection)
-
-    def accept():
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/retrieve"
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-@pytest.mark.parametrize(
-    "answer", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200]
-)
-def test_a_port_that_is_not_http_is_told_in_a_line(answer):
-    with (
-        raw_server(lambda connection: connection.sendall(answer)) as url,
-        pytest.raises(UserError, match="it does not speak HTTP; start it") as error,
-    ):
-        SearchTool({"retrieval_service_url": url, "timeout": 30.0})
-    assert "\n" not in str(error.value)
-
-
-def test_a_server_that_drips_is_given_up():
-    """Each byte comes in time, the answer never: only the whole can be bounded."""
-    over = threading.Event()
-
-    def drip(connection):
-        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
-        while not over.wait(0.02):
-            connection.sendall(b"x")
-
-    with raw_server(drip) as url:
-        with pytest.raises(UserError, match="no answer in time"):
-            SearchTool({"retrieval_service_url": url, "timeout": 0.2})
-        over.set()
-
-
-@pytest.mark.parametrize("mebibytes", [2, 9])
-def test_the_probe_reads_as_much_as_the_client(server, mebibytes):
-    server.contents = ["x" * (mebibytes << 20)]
+def test_no_tool_is_made_without_a_server_that_answers(server, monkeypatch):
+    monkeypatch.setattr(client_module, "_PROBE_PAUSE_S", 0.0)
+    server.mode = "broken"
     config = {"retrieval_service_url": server.url}
-    if mebibytes == 2:
+    with pytest.raises(UserError, match="the search service answered 500"):
         SearchTool(config)
-    else:
-        with pytest.raises(UserError, match="the answer is too large"):
-            SearchTool(config)
+    asked = len(server.bodies)
+    SearchTool({**config, "probe": False})
+    assert len(server.bodies) == asked
 
 
 def test_the_function_tool_file(server, monkeypatch):
@@ -232,6 +116,14 @@ def test_the_function_tool_file(server, monkeypatch):
     assert counts(output) == {}
 
 
+@pytest.mark.parametrize("name", ["RETRIEVAL_TOPK", "RETRIEVAL_MAX_BYTES"])
+def test_a_wrong_environment_of_the_function_tool_is_named(name, monkeypatch):
+    monkeypatch.setenv(name, "many")
+    monkeypatch.setattr(verl_function_tool, "_LOADED_FUNCTION_TOOL_PATHS", {})
+    with pytest.raises(UserError, match=f"{name}: allowed is an integer, got 'many'"):
+        load_all_tools(None, str(PACKAGE / "function_tool.py"))
+
+
 @pytest.mark.parametrize("name", ["search_tool_agent", "search_r1_agent"])
 def test_verl_makes_the_registered_loops(server, name, monkeypatch):
     monkeypatch.setattr(agent_loop, "_agent_loop_registry", {})
@@ -239,7 +131,7 @@ def test_verl_makes_the_registered_loops(server, name, monkeypatch):
     register_agent_loops()  # a plugin may be loaded twice
     registry = agent_loop._agent_loop_registry
     # As an entry of rollout.agent.agent_loop_config_path, with one of our arguments.
-    configured = OmegaConf.create({"name": name, **registry[name], "rollout_timeout": 0.5})
+    configured = OmegaConf.create({"name": name, **registry[name], "rollout_timeout": 321.5})
     tool = SearchTool({"retrieval_service_url": server.url})
     model = ScriptedModel(build_tokenizer(), [ANSWER])
 
@@ -252,7 +144,7 @@ def test_verl_makes_the_registered_loops(server, name, monkeypatch):
                 [tool],
             )
             outputs.append(await loop.run({}, raw_prompt=QUESTION))
-        assert loop._rollout_timeout == 0.5
+        assert loop._rollout_timeout == 321.5
         return outputs
 
     for output in asyncio.run(main()):

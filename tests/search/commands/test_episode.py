@@ -45,10 +45,10 @@ def test_tokens_with_their_log_probs(model_dir, capsys, loop):
         assert run("Who wrote Dune?", "--model", model_dir, *options) == 0
     lines = capsys.readouterr().out.splitlines()
     assert 1 <= len(lines) <= 40
-    for line in lines:
+    assert lines[0].startswith("1 ")
+    for line in lines:  # whatever the model writes: it may ask, and get an observation
         mask, log_prob, _ = line.split(maxsplit=2)
-        assert mask == "1"
-        assert -20 < float(log_prob) < 0
+        assert (mask == "1" and -20 < float(log_prob) <= 0) or (mask, float(log_prob)) == ("0", 0.0)
 
 
 def test_what_cannot_run_is_told_in_a_line(model_dir, tmp_path):

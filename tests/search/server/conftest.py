@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -17,10 +18,9 @@ pytest.importorskip("bm25s")
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
+from tests.search.waiting import LIMIT_S, until  # noqa: E402
 from verl_msgrpo.search.server.index import BuildOptions  # noqa: E402
 from verl_msgrpo.search.server.index import build_index as build  # noqa: E402
-
-START_SECONDS = 120
 
 
 def run_command(module: ModuleType, *words: object) -> int:
@@ -83,11 +83,24 @@ class Served:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
 
-    def post(self, timeout=30, **body):
-        return httpx.post(f"{self.url}/retrieve", json=body, timeout=timeout)
+    def post(self, **body):
+        return httpx.post(f"{self.url}/retrieve", json=body, timeout=LIMIT_S)
+
+    def post_bytes(self, content):
+        return httpx.post(f"{self.url}/retrieve", content=content, timeout=LIMIT_S)
+
+    def get(self, path):
+        return httpx.get(f"{self.url}{path}", timeout=LIMIT_S)
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
+
+    def wait(self):
+        """The exit code, once the server has ended."""
+        return self.process.wait(timeout=LIMIT_S)
 
     def metric(self, name):
-        page = httpx.get(f"{self.url}/metrics").text.splitlines()
+        page = self.get("/metrics").text.splitlines()
         values = [line.rsplit(" ", 1)[1] for line in page if line.startswith(f"{name} ")]
         return float(values[0])
 
@@ -108,16 +121,17 @@ def served(directory, *options):
             text=True,
         )
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while not port_file.exists():
-            assert process.poll() is None, (directory / "server.log").read_text()
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
+        until(lambda: port_file.exists() or process.poll() is not None, "the server did not start")
+        assert port_file.exists(), (directory / "server.log").read_text()
         yield Served(process, int(port_file.read_text()))
     finally:
         process.terminate()
-        process.wait(timeout=90)
-        process.stdout.close()
+        try:
+            process.wait(timeout=LIMIT_S)
+        finally:  # whatever a test has left it with, and whoever interrupts this
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +157,7 @@ class Upstream:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 upstream.arrived.release()
-                upstream.open.wait(30)
+                upstream.open.wait()
                 answer = upstream.spoilt
                 if answer is None:
                     document = {"id": "u1", "contents": "Title\ntext"}

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from tests.search.waiting import LIMIT_S, until_async
 from verl_msgrpo.search.server.backends import Hit
 from verl_msgrpo.search.server.batching import MicroBatcher, Overloaded
 from verl_msgrpo.search.server.protocol import AnswerTooLarge, Metrics
@@ -24,7 +25,7 @@ class Gate:
     def search(self, queries, k):
         assert threading.current_thread() is not threading.main_thread()
         self.calls.append((list(queries), k))
-        assert self.open.wait(10)
+        assert self.open.wait(LIMIT_S)
         if "fail" in queries:
             raise ValueError("as asked")
         return [[Hit(f"{query}/{k}".encode(), 1.0)] for query in queries]
@@ -44,7 +45,7 @@ def run(scenario, *, threads=1, max_batch=4, max_waiting=6, max_answer_bytes=100
         gate, metrics = Gate(), Metrics()
         batcher = MicroBatcher(gate, threads, max_batch, max_waiting, max_answer_bytes, metrics)
         try:
-            await asyncio.wait_for(scenario(batcher, gate), 20)
+            await asyncio.wait_for(scenario(batcher, gate), LIMIT_S)
         finally:
             gate.open.set()
             await asyncio.to_thread(batcher.close)
@@ -96,7 +97,7 @@ def test_each_top_k_is_searched_by_itself():
     run(scenario)
 
 
-def test_a_full_queue_refuses_and_recovers_t17():
+def test_a_full_queue_refuses_and_recovers():
     async def scenario(batcher, gate):
         running = await start(batcher, (["r1", "r2", "r3", "r4"], 1))
         waiting = await start(batcher, (["w1", "w2", "w3", "w4", "w5", "w6"], 1))
@@ -148,8 +149,7 @@ def test_an_error_reaches_those_of_the_batch_and_the_next_batch_works():
 def test_free_threads_share_what_waits():
     async def scenario(batcher, gate):
         tasks = await start(batcher, *[([str(i)], 1) for i in range(6)])
-        while len(gate.calls) < 2:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: len(gate.calls) == 2)
         assert sorted(len(asked) for asked, _ in gate.calls) == [3, 3]
         gate.open.set()
         await asyncio.gather(*tasks)

@@ -65,7 +65,7 @@ def test_dense_finds_what_shares_no_word(hybrid_index):
     assert [hits[0][0] for hits in found] == ["car", "cat", "bread"]
 
 
-def test_dense_scores_are_cosines_and_lists_may_be_short_t18(hybrid_index, model):
+def test_dense_scores_are_cosines_and_lists_may_be_short(hybrid_index, model):
     (hits,) = search(hybrid_index, "dense", ["kitten"], 50)
     encoder = Encoder(model, "cpu", Prefixes("", ""))
     query = encoder.encode(["kitten"], "")[0]
@@ -96,7 +96,7 @@ def test_blank_queries_find_nothing(hybrid_index):
     assert search(hybrid_index, None, ["", "kitten"], 2)[0] == []
 
 
-def test_a_gpu_that_is_not_there_is_named_t21(model):
+def test_a_gpu_that_is_not_there_is_named(model):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

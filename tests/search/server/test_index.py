@@ -1,10 +1,10 @@
-"""Building and loading indexes: atomic, checked, equal to bm25s; T21 and T22."""
+"""Building and loading indexes: atomic, checked, equal to bm25s"""
 
 import json
 import os
 import signal
 import subprocess
-import time
+import sys
 
 import bm25s
 import numpy as np
@@ -13,9 +13,7 @@ import Stemmer
 
 from tests.search.server.conftest import (
     build_index,
-    command,
     make_queries,
-    make_rows,
     write_rows,
 )
 from verl_msgrpo.errors import UserError
@@ -99,7 +97,7 @@ def test_queries_without_a_known_word_find_nothing(index):
         backend.close()
 
 
-def test_top_k_above_the_corpus_gives_what_there_is_t18(tmp_path):
+def test_top_k_above_the_corpus_gives_what_there_is(tmp_path):
     two = [{"id": "a", "contents": "A\nred apple"}, {"id": "b", "contents": "B\nred brick"}]
     backend = open_index(build_index(tmp_path, two))
     try:
@@ -139,21 +137,32 @@ def test_a_build_that_fails_late_leaves_nothing(tmp_path, monkeypatch, rows):
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
 
 
-def test_a_killed_build_leaves_nothing_that_loads(tmp_path):
-    corpus = write_rows(tmp_path / "corpus.jsonl", make_rows(20_000))
+def test_a_killed_build_leaves_nothing_that_loads(tmp_path, rows):
+    corpus = write_rows(tmp_path / "corpus.jsonl", rows)
     output = tmp_path / "index"
-    process = subprocess.Popen(
-        command("index", "--corpus", corpus, "--output", output), stderr=subprocess.DEVNULL
+    code = (
+        "import sys, threading\n"
+        "from verl_msgrpo.cli import main\n"
+        "from verl_msgrpo.search.server import index\n"
+        "def never(*_):\n"
+        "    print('all but the manifest', flush=True)\n"
+        "    threading.Event().wait()\n"
+        "index._write_manifest = never\n"
+        "main(sys.argv[1:])\n"
     )
-    while not (left := list(tmp_path.glob(".index.building-*"))):
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    words = [sys.executable, "-c", code, "index", "--corpus", corpus, "--output", output]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "all but the manifest\n"
+        finally:
+            process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    (left,) = tmp_path.glob(".index.building-*")
     assert not output.exists()
-    for directory in left:
-        with pytest.raises(UserError, match="unfinished"):
-            open_index(directory)
+    with pytest.raises(UserError, match="unfinished"):
+        open_index(left)
 
 
 def test_an_existing_output_is_never_touched(tmp_path, rows):
@@ -267,7 +276,7 @@ def test_arrays_that_do_not_fit_together_are_refused(copy):
         open_index(copy, verify_hashes=False)
 
 
-def test_bm25_and_a_faiss_file_is_refused_t22(tmp_path):
+def test_bm25_and_a_faiss_file_is_refused(tmp_path):
     path = tmp_path / "e5_Flat.index"
     path.write_bytes(b"IxFI" + os.urandom(100))
     with pytest.raises(UserError, match="FAISS") as caught:
@@ -276,12 +285,12 @@ def test_bm25_and_a_faiss_file_is_refused_t22(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["dense", "hybrid"])
-def test_another_backend_than_the_index_has_is_refused_t22(index, backend):
+def test_another_backend_than_the_index_has_is_refused(index, backend):
     with pytest.raises(UserError, match=f"an index for bm25, not for {backend}"):
         open_index(index, backend=backend)
 
 
-def test_a_directory_or_nothing_is_refused_t22(tmp_path):
+def test_a_directory_or_nothing_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no manifest\.json"):
         open_index(tmp_path)
     with pytest.raises(UserError, match="no such index"):
