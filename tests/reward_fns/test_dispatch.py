@@ -125,6 +125,17 @@ def test_the_result_of_verl_s_own_scorer(result, expected, verl_scorer):
     assert verl_scorer.calls == [("openai/gsm8k", "#### 7", "7", {"index": 1})]
 
 
+def test_a_source_that_nobody_knows_is_an_error_and_verl_is_not_asked(verl_scorer, caplog):
+    assert dispatch("no/such.set", "7", "7")["error"] == 1
+    assert verl_scorer.calls == []
+
+
+@pytest.mark.parametrize("source", ["numina_olympiads", "hiyouga/geometry3k"])
+def test_sources_whose_scorer_at_verl_evaluates_text_have_ours(source, verl_scorer):
+    assert dispatch(source, r"So $\boxed{\frac12}$.", "0.5")["score"] == 1
+    assert verl_scorer.calls == []
+
+
 def test_verl_s_own_scorer_gets_the_model_s_text_alone(verl_scorer):
     dispatch("openai/gsm8k", "<tool_response>#### 7</tool_response> I do not know", "7")
     assert verl_scorer.calls[0][1].strip() == "I do not know"
@@ -141,7 +152,8 @@ def test_verl_s_own_scorer_itself():
 
 def test_r03_r04_same_keys_and_never_an_exception(verl_scorer):
     verl_scorer.result = 0.0
-    sources = ["math_dapo", "INK-USC/riddle_sense", "apps", "nq", "other", None, 7, ["nq"], b"nq"]
+    sources = ["math_dapo", "INK-USC/riddle_sense", "apps", "nq", "openai/gsm8k", "other"]
+    sources += [None, 7, ["nq"], b"nq"]
     for source in sources:
         for gold in BROKEN_GOLDS:
             assert dispatch(source, "<answer>x</answer> \\boxed{x}", gold)["score"] == 0

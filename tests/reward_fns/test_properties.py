@@ -20,9 +20,9 @@ from verl_msgrpo.rewards import code_isolation, code_runner, code_values, math_a
 from verl_msgrpo.rewards.code_blocks import python_blocks
 from verl_msgrpo.rewards.code_cases import read_tests
 from verl_msgrpo.rewards.code_prelude import prelude
-from verl_msgrpo.rewards.dispatch import TASKS
 from verl_msgrpo.rewards.ground_truth import GroundTruthError
 from verl_msgrpo.rewards.math_pool import Verdict
+from verl_msgrpo.rewards.sources import TABLE
 
 NAMES = ["math_answer", "multiple_choice", "search_qa", "code_tests", "dispatch"]
 ENDS = ["format_ok", "truncated", "timeout", "error", "pred"]
@@ -75,7 +75,7 @@ golds = st.one_of(
     st.lists(texts, max_size=2),
     st.dictionaries(st.sampled_from(["target", "tests", "inputs", "outputs"]), texts),
 )
-sources = st.one_of(st.sampled_from([*TASKS, "other"]), texts, st.none())
+sources = st.one_of(st.sampled_from([*TABLE, "openai/gsm8k", "other"]), texts, st.none())
 relaxed = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -1,18 +1,13 @@
 """One reward for mixed training: picks the task by a row's `data_source`.
 
-| data_source | task |
-|---|---|
-| HuggingFaceH4/aime_2024, BytedTsinghua-SIA/DAPO-Math-17k, math_dapo | math_answer |
-| INK-USC/riddle_sense, GBaker/MedQA-USMLE-4-options | multiple_choice |
-| livecodebench/code_generation_lite; codecontests, apps, codeforces, taco | code_tests |
-| hotpotqa/hotpot_qa, hotpotqa, nq, searchR1_hotpotqa, searchR1_nq | search_qa |
-| any other | verl's own scorer, `verl.utils.reward_score.default_compute_score` |
+The table is in `sources`: which of our rewards scores a source, and which sources are left to
+verl's own scorer (`verl.utils.reward_score.default_compute_score`) because it compares text and no
+more. A source that is in neither is an error, and `tasks` adds to the table.
 
 The dict has the keys of all tasks for every row, 0 where one does not apply, because verl collates
 the rows of a batch. verl's own scorer gets the model's own text alone. Of its result, a number or a
 dict, `score` is taken, cut off at 0 and 1; `acc` is its own, or else 1 for a score of 1; `pred` and
-the parts are its own where it has them. It would run programs of the four code sets unguarded,
-which is why those are not left to it.
+the parts are its own where it has them.
 """
 
 import importlib
@@ -21,24 +16,8 @@ from collections.abc import Mapping
 
 from verl_msgrpo.rewards.model_text import final_turn, is_cut_off
 from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
+from verl_msgrpo.rewards.sources import REWARDS, is_scored_by_verl, reward_name_of
 
-TASKS = {
-    "HuggingFaceH4/aime_2024": "math_answer",
-    "BytedTsinghua-SIA/DAPO-Math-17k": "math_answer",
-    "math_dapo": "math_answer",
-    "INK-USC/riddle_sense": "multiple_choice",
-    "GBaker/MedQA-USMLE-4-options": "multiple_choice",
-    "livecodebench/code_generation_lite": "code_tests",
-    "codecontests": "code_tests",
-    "apps": "code_tests",
-    "codeforces": "code_tests",
-    "taco": "code_tests",
-    "hotpotqa/hotpot_qa": "search_qa",
-    "hotpotqa": "search_qa",
-    "nq": "search_qa",
-    "searchR1_hotpotqa": "search_qa",
-    "searchR1_nq": "search_qa",
-}
 PARTS = ("em", "f1", "sub_em", "hedged", "passed")
 _ALARM = Alarm("dispatch")
 
@@ -84,11 +63,16 @@ def compute_score(
     def score() -> Outcome:
         nonlocal scored
         source = str(data_source)
-        task = (tasks or {}).get(source) or TASKS.get(source)
-        if task is None:
+        task = (tasks or {}).get(source) or reward_name_of(source)
+        if task is None and is_scored_by_verl(source):
             return _by_verl(source, solution_str, ground_truth, extra_info)
-        if task not in options:
-            raise ValueError(f"{source!r} has task {task!r}, none of {', '.join(options)}")
+        if task is None:
+            raise ValueError(
+                f"no reward is known for data_source {source!r}; name one of {', '.join(REWARDS)}: "
+                f"+reward.custom_reward_function.reward_kwargs.tasks={{{source!r}: <reward>}}"
+            )
+        if task not in REWARDS:
+            raise ValueError(f"{source!r} has task {task!r}, none of {', '.join(REWARDS)}")
         module = importlib.import_module(f"verl_msgrpo.rewards.{task}")
         arguments = (data_source, solution_str, ground_truth, extra_info)
         scored = module.compute_score(*arguments, **(options[task] or {}))

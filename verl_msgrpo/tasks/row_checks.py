@@ -12,16 +12,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from verl_msgrpo.rewards.ground_truth import GroundTruthError, accepted_answers
+from verl_msgrpo.rewards.sources import reward_name_of
 from verl_msgrpo.tasks.code_tests import as_ground_truth, read_any
 from verl_msgrpo.tasks.fields import FieldError, shown
-from verl_msgrpo.tasks.registry import (
-    AIME24,
-    DAPO_MATH,
-    HOTPOTQA,
-    LIVECODEBENCH,
-    MEDQA,
-    RIDDLESENSE,
-)
 
 Fault = tuple[str, str]
 
@@ -158,20 +151,16 @@ def _is_any(kind: pa.DataType, tests: Sequence[object]) -> bool:
 
 # --- Ground truths --------------------------------------------------------------------------------
 
-_BOX, _TAGS = "\\boxed{%s}", "<answer>%s</answer>"
-# data_source -> (module with `compute_score`, how the prompt wants the answer)
-_REWARDS = {
-    AIME24: ("verl_msgrpo.rewards.math_answer", _BOX),
-    DAPO_MATH: ("verl_msgrpo.rewards.math_answer", _BOX),
-    RIDDLESENSE: ("verl_msgrpo.rewards.multiple_choice", _BOX),
-    MEDQA: ("verl_msgrpo.rewards.multiple_choice", _BOX),
-    HOTPOTQA: ("verl_msgrpo.rewards.search_qa", _TAGS),
+# How the prompt of each reward's task wants the answer.
+_FORMS = {
+    "math_answer": "\\boxed{%s}",
+    "multiple_choice": "\\boxed{%s}",
+    "search_qa": "<answer>%s</answer>",
 }
-KNOWN_SOURCES = (*_REWARDS, LIVECODEBENCH)
 
 
 def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
-    """Why no response could be right, "" if one can, or if the data source is not one of ours.
+    """Why no response could be right, "" if one can, or if the reward is not one of ours.
 
     The reward gets the right answer itself, in the form that the prompt asks for. Tests of programs
     can only be read.
@@ -179,12 +168,13 @@ def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
     Raises:
         ImportError: the reward needs a package that is not installed.
     """
-    if data_source == LIVECODEBENCH:
-        return _unreadable_tests(ground_truth)
-    if data_source not in _REWARDS:
+    name = reward_name_of(data_source)
+    if name is None:
         return ""
-    module, form = _REWARDS[data_source]
-    compute_score = importlib.import_module(module).compute_score
+    if name == "code_tests":
+        return _unreadable_tests(ground_truth)
+    form = _FORMS[name]
+    compute_score = importlib.import_module(f"verl_msgrpo.rewards.{name}").compute_score
     try:
         answers = accepted_answers(ground_truth)
     except GroundTruthError as error:
