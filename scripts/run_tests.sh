@@ -5,6 +5,9 @@
 #
 # Knobs: VENV (default .venv), and those of scripts/setup_cpu.sh.
 set -euo pipefail
+# All that this starts ends with it, also when it is interrupted.
+[ "${WHOLE_TREE:-}" = "$PPID" ] || exec "${PYTHON:-python3}" "$(dirname "${BASH_SOURCE[0]}")/whole_tree.py" \
+    bash "${BASH_SOURCE[0]}" "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VENV=${VENV:-$PWD/.venv}

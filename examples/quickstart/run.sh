@@ -6,6 +6,10 @@
 #
 # Further arguments are passed on to main_ppo, for example actor_rollout_ref.actor.optim.lr=1e-3.
 set -euo pipefail
+# Ray's daemons and all else that this starts end with it, also when it is interrupted.
+TREE=$(dirname "${BASH_SOURCE[0]}")/../../scripts/whole_tree.py
+[ "${WHOLE_TREE:-}" = "$PPID" ] || exec "${PYTHON:-python3}" "$TREE" bash "${BASH_SOURCE[0]}" "$@"
+
 CALLED_FROM=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
