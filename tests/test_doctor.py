@@ -37,7 +37,7 @@ def test_a_healthy_installation():
     assert findings["verl's platform"]["value"] == "cpu"
 
 
-def test_a01_plugins_switched_off():
+def test_plugins_switched_off():
     code, findings = run_doctor(VERL_USE_EXTERNAL_PLUGINS="none", VERL_PLATFORM="nvidia")
     assert code == 1
     assert "VERL_USE_EXTERNAL_PLUGINS=none" in findings["entry point"]["value"]

@@ -54,11 +54,11 @@ def close(value):
 # --- cases that users of advantage estimators reported
 
 
-def test_a03_the_four_arguments_are_enough_and_others_are_ignored():
+def test_the_four_arguments_are_enough_and_others_are_ignored():
     assert adv([1.0, 0.0], "aa") == adv([1.0, 0.0], "aa", foo=1, reward_baselines=None)
 
 
-def test_a03_without_index():
+def test_without_index():
     rewards, mask = batch([1.0, 0.0])
     with pytest.raises(ValueError, match="uid"):
         compute_ms_grpo_advantage(token_level_rewards=rewards, response_mask=mask, config=None)
@@ -76,25 +76,25 @@ class Algorithm:
 @pytest.mark.parametrize(
     ("by_std", "expected"), [(False, [0.75, -0.25, -0.25, -0.25]), (True, [1.5, -0.5, -0.5, -0.5])]
 )
-def test_a04_std_flag_of_the_config(make, by_std, expected):
+def test_std_flag_of_the_config(make, by_std, expected):
     config = make({"norm_adv_by_std_in_grpo": by_std, "ms_grpo": {"num_scales": 1}})
     assert adv([1.0, 0, 0, 0], "aaaa", config) == close(expected)
 
 
-def test_a04_struct_config_of_the_trainer():
+def test_struct_config_of_the_trainer():
     config = omegaconf.OmegaConf.create({"norm_adv_by_std_in_grpo": False, "gamma": 1.0})
     omegaconf.OmegaConf.set_struct(config, True)
     assert ms_grpo_config(config) == MSGRPOConfig(normalize_by_std=False)
 
 
-def test_a04_algo_config_of_verl():
+def test_algo_config_of_verl():
     from verl.trainer.config import AlgoConfig
 
     assert ms_grpo_config(AlgoConfig(norm_adv_by_std_in_grpo=False)).normalize_by_std is False
     assert ms_grpo_config(AlgoConfig()).normalize_by_std is True
 
 
-def test_a05_uid_per_prompt_or_per_rollout(caplog):
+def test_uid_per_prompt_or_per_rollout(caplog):
     assert adv([1.0, 0, 1, 0], "aaaa") == close([0.866, -0.866, 0.866, -0.866])
     assert not caplog.records
     for _ in range(2):
@@ -105,23 +105,23 @@ def test_a05_uid_per_prompt_or_per_rollout(caplog):
     assert "uid" in record.getMessage()
 
 
-def test_a06_interleaved_unequal_groups():
+def test_interleaved_unequal_groups():
     expected = [1.1547, -0.7071, -0.5774, 0.7071, -0.5774]
     assert adv([1.0, 0, 0, 1, 0], "ababa") == close(expected)
 
 
-def test_a07_group_of_one():
+def test_group_of_one():
     assert adv([0.7], "a") == [0.0]
     assert adv([0.7, 1.0, 0.0], "abb")[0] == 0.0
 
 
 @pytest.mark.parametrize(("reward", "size"), [(0.9, 10), (0.3, 7)])
 @pytest.mark.parametrize("config", [PLAIN, None, {"ms_grpo": {"preset": "paper"}}])
-def test_a08_no_variance(reward, size, config):
+def test_no_variance(reward, size, config):
     assert adv([reward] * size, "a" * size, config) == [0.0] * size
 
 
-def test_a08_equal_after_summing_the_tokens():
+def test_equal_after_summing_the_tokens():
     rewards = torch.zeros(4, 20)
     rewards[0, 0] = 0.9
     rewards[1, :9] = rewards[2, 4:13] = 0.1
@@ -131,13 +131,13 @@ def test_a08_equal_after_summing_the_tokens():
     assert not advantages.any()
 
 
-def test_a09_nan_reward():
+def test_nan_reward():
     advantage = adv([1.0, math.nan, 0, 0, 1, 0], "aaaabb")
     assert advantage == close([1.1547, 0, -0.5774, -0.5774, 0.7071, -0.7071])
     assert advantage[1] == 0.0
 
 
-def test_a10_padding_rows():
+def test_padding_rows():
     rewards = torch.rand(24, generator=torch.manual_seed(0)).tolist()
     uid = list("abc" * 8)
     for config in (None, {"ms_grpo": {"preset": "paper"}}, {"ms_grpo": {"max_terms": 300}}):
@@ -146,7 +146,7 @@ def test_a10_padding_rows():
         assert not any(padded[24:])
 
 
-def test_a10_one_token_of_padding():
+def test_one_token_of_padding():
     token_level_rewards, mask = batch([1.0, 0.5, 0.0, 0.0])
     mask[3] = torch.tensor([1, 0, 0])
     padded, _ = compute_ms_grpo_advantage(token_level_rewards, mask, None, ["a", "a", "a", "p"])
@@ -156,7 +156,7 @@ def test_a10_one_token_of_padding():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
-def test_a13_tool_tokens(dtype):
+def test_tool_tokens(dtype):
     rewards, _ = batch([1.0, 0.0], length=5)
     mask = torch.tensor([[1, 1, 0, 0, 1], [1, 0, 0, 0, 0]]).to(dtype)
     advantages, _ = compute_ms_grpo_advantage(rewards, mask, PLAIN, ["a", "a"])
@@ -223,20 +223,20 @@ def adv_of_sessions(rewards, keys, config=PLAIN):
         return adv(rewards, [key.split("_")[0] for key in keys], config)
 
 
-def test_a12_a_session_of_three_rows_counts_once():
+def test_a_session_of_three_rows_counts_once():
     keys = ["u_0_0", "u_1_0", "u_1_1", "u_1_2"]
     expected = [0.7071, -0.7071, -0.7071, -0.7071]
     assert adv_of_sessions([1.0, 0, 0, 0], keys) == close(expected)
     assert adv_of_sessions([1.0, 5, -3, 0], keys) == close(expected)  # the last row is the outcome
 
 
-def test_a12_the_last_row_is_the_one_with_the_highest_index():
+def test_the_last_row_is_the_one_with_the_highest_index():
     keys = ["u_1_10", "u_0_0", "u_1_9", "u_1_0"]
     expected = [-0.7071, 0.7071, -0.7071, -0.7071]
     assert adv_of_sessions([0.0, 1, 7, 9], keys) == close(expected)
 
 
-def test_a12_masks_differ_between_the_rows_of_a_session():
+def test_masks_differ_between_the_rows_of_a_session():
     rewards, _ = batch([1.0, 0.0, 0.0])
     mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0]])
     with trainer_batch(TrainerBatch(["u_0_0", "u_1_0", "u_1_1"], [False] * 3)):
@@ -245,7 +245,7 @@ def test_a12_masks_differ_between_the_rows_of_a_session():
     assert torch.allclose(advantages, math.sqrt(0.5) * signs * mask, atol=1e-4)
 
 
-def test_a17_statistics_are_over_episodes_not_turns():
+def test_statistics_are_over_episodes_not_turns():
     keys = ["u_0_0", "u_0_1", "u_1_0", "u_2_0", "u_2_1", "u_3_0"]
     over_4 = [1.5, -0.5, -0.5, -0.5]
     expected = [over_4[i] for i in (0, 0, 1, 2, 2, 3)]
@@ -398,7 +398,7 @@ def test_later_batches_without_variance_are_silent(caplog):
     assert not caplog.records
 
 
-def test_a09_nan_rewards_are_said_once(caplog):
+def test_nan_rewards_are_said_once(caplog):
     adv([1.0, 1, 0, 0], "aaaa")
     assert not caplog.records
     adv([1.0, math.nan, 0, math.inf], "aaaa")
@@ -408,7 +408,7 @@ def test_a09_nan_rewards_are_said_once(caplog):
     assert "50.0% of this batch's rewards are NaN or infinite" in record.getMessage()
 
 
-def test_a09_a_first_batch_of_nan_rewards(caplog):
+def test_a_first_batch_of_nan_rewards(caplog):
     assert adv([math.nan] * 4, "aaaa") == [0.0] * 4
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2

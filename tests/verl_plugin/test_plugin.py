@@ -47,13 +47,13 @@ def last_json(done: subprocess.CompletedProcess[str]) -> object:
     ],
     ids=["entry point", "named entry point", "module only", "both, twice"],
 )
-def test_a01_import_verl_is_enough(environment):
+def test_import_verl_is_enough(environment):
     done = run_python(LOOKUP, **environment)
     assert last_json(done) == "verl_msgrpo.verl_plugin.estimator"
     assert "could not hook" not in done.stderr
 
 
-def test_a01_ray_task_finds_the_estimator():
+def test_ray_task_finds_the_estimator():
     code = """
 import json, ray
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
@@ -69,7 +69,7 @@ print(json.dumps(found))
     assert last_json(run_python(code)) == "verl_msgrpo.verl_plugin.estimator"
 
 
-def test_a01_a_broken_plugin_is_seen(tmp_path):
+def test_a_broken_plugin_is_seen(tmp_path):
     """The estimator's own import fails; verl itself would log that at DEBUG only."""
     code = (
         """

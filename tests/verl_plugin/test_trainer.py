@@ -149,7 +149,7 @@ def filtering_trainer(monkeypatch):
     return build
 
 
-def test_a15_filtering_stops_with_kept_and_needed_numbers(filtering_trainer):
+def test_filtering_stops_with_kept_and_needed_numbers(filtering_trainer):
     trainer = filtering_trainer(limit=3)
     assert trainer._add_prompts_to_generate(4) == 4
     assert trainer._add_prompts_to_generate(4) == 4
@@ -157,14 +157,14 @@ def test_a15_filtering_stops_with_kept_and_needed_numbers(filtering_trainer):
         trainer._add_prompts_to_generate(4)
 
 
-def test_a15_the_count_starts_anew_with_each_step(filtering_trainer):
+def test_the_count_starts_anew_with_each_step(filtering_trainer):
     trainer = filtering_trainer(limit=2)
     for _ in range(3):
         trainer.prepare_step()
         trainer._add_prompts_to_generate(4)
 
 
-def test_a15_without_a_limit_it_warns(filtering_trainer, caplog):
+def test_without_a_limit_it_warns(filtering_trainer, caplog):
     trainer = filtering_trainer(limit=0)
     with caplog.at_level(logging.WARNING, "verl_msgrpo.verl_plugin.trainer"):
         for _ in range(19):
@@ -175,7 +175,7 @@ def test_a15_without_a_limit_it_warns(filtering_trainer, caplog):
     ]
 
 
-def test_a15_filtering_of_other_estimators_is_left_to_verl(filtering_trainer):
+def test_filtering_of_other_estimators_is_left_to_verl(filtering_trainer):
     trainer = filtering_trainer(limit=1, estimator="grpo")
     for _ in range(5):
         trainer._add_prompts_to_generate(4)
@@ -222,7 +222,7 @@ def in_verls_own_step(monkeypatch, mode, name, scores, padding=(), **ms_grpo):
 
 @pytest.mark.parametrize("name", ["ms_grpo", "grpo"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a12_a_session_cut_into_rows_counts_once_in_verls_own_step(mode, name, monkeypatch):
+def test_a_session_cut_into_rows_counts_once_in_verls_own_step(mode, name, monkeypatch):
     scores = {"u_0_0": 1.0, "u_1_0": 0.0, "u_1_1": 0.0, "u_1_2": 0.0}
     advantages, _ = in_verls_own_step(monkeypatch, mode, name, scores, num_scales=1)
     expected = torch.tensor([0.7071, -0.7071, -0.7071, -0.7071])[:, None].expand(4, 2)
@@ -300,7 +300,7 @@ def search_config(tmp_path, url):
     ("url", "named"),
     [("http://127.0.0.1:9/retrieve", "retrieval server"), ("not-a-url", "retrieval_service_url")],
 )
-def test_l08_no_training_without_a_retrieval_server(tmp_path, monkeypatch, url, named):
+def test_no_training_without_a_retrieval_server(tmp_path, monkeypatch, url, named):
     monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: pytest.fail("was built"))
     monkeypatch.setattr("verl_msgrpo.search.client._PROBE_PAUSE_S", 0.0)
     with pytest.raises(UserError, match=named) as error:
@@ -323,7 +323,7 @@ def test_l08_no_training_without_a_retrieval_server(tmp_path, monkeypatch, url, 
         ("tools: [{class_name: verl_msgrpo.search.SearchTool, config: {a: '${b}'}}]\n", "'b'"),
     ],
 )
-def test_l08_a_tool_file_that_cannot_be_used_is_named(tmp_path, content, said):
+def test_a_tool_file_that_cannot_be_used_is_named(tmp_path, content, said):
     path = tmp_path / "tools.yaml"
     if content is not None:
         path.write_text(content)
