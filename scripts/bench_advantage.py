@@ -15,9 +15,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from verl_msgrpo import MSGRPOConfig, ms_grpo_advantages
@@ -74,8 +76,17 @@ def rewards_of(
     raise ValueError(kind)
 
 
-def batch(case: Case) -> dict[str, object]:
-    """The arguments that verl's trainer passes."""
+class Arguments(TypedDict):
+    """What verl's trainer passes to an estimator."""
+
+    token_level_rewards: torch.Tensor
+    response_mask: torch.Tensor
+    index: npt.NDArray[np.object_]
+    config: dict[str, dict[str, str]]
+
+
+def batch(case: Case) -> Arguments:
+    """A batch of this case, with MS-GRPO over all subgroups."""
     generator = torch.Generator().manual_seed(0)
     rows = case.prompts * case.group_size
     token_level_rewards = torch.zeros(rows, case.tokens)
@@ -107,7 +118,7 @@ def bench(case: Case) -> dict[str, float]:
     from verl.trainer.ppo import core_algos
 
     arguments = batch(case)
-    competitors = {
+    competitors: dict[str, Callable[..., object]] = {
         "ms_grpo": compute_ms_grpo_advantage,
         "grpo": core_algos.compute_grpo_outcome_advantage,
         "grpo_vectorized": core_algos.compute_grpo_vectorized_outcome_advantage,
@@ -117,7 +128,7 @@ def bench(case: Case) -> dict[str, float]:
     for round_ in range(WARM_UP + ROUNDS):
         order.append(order.pop(0))  # whoever follows a large result finds its memory warm
         for name, function in order:
-            taken = seconds(lambda function=function: function(**arguments))
+            taken = seconds(partial(function, **arguments))
             if round_ >= WARM_UP:
                 times[name].append(taken)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
@@ -130,17 +141,17 @@ def bench(case: Case) -> dict[str, float]:
     return medians
 
 
-def share_of_metrics(case: Case, settings: dict[str, object]) -> float:
+def share_of_metrics(case: Case, settings: dict[str, str]) -> float:
     """Share of a whole call, in verl's signature, that goes into the metrics of the groups."""
-    arguments = batch(case) | {"config": {"ms_grpo": settings}}
+    arguments: Arguments = {**batch(case), "config": {"ms_grpo": settings}}
     rewards = arguments["token_level_rewards"].sum(dim=-1)
     groups = torch.arange(case.prompts).repeat_interleave(case.group_size)
-    config = MSGRPOConfig(**settings)
+    config = MSGRPOConfig.from_mapping(settings)
     shares = []
     for round_ in range(3 * ROUNDS + 1):
         whole = seconds(lambda: compute_ms_grpo_advantage(**arguments))
         _, workings = compute_advantages(rewards, groups, config)
-        metrics = seconds(lambda workings=workings: metrics_of(workings, config))
+        metrics = seconds(partial(metrics_of, workings, config))
         if round_:
             shares.append(metrics / (whole - metrics))
     return statistics.median(shares)

@@ -51,7 +51,7 @@ def main() -> int:
         report("code, short programs/s with five tests each", wall, PROGRAMS_PER_SECOND),
         report("code, programs per two seconds of processor time", cpu, PROGRAMS_PER_SECOND),
     ]
-    scorers = {
+    scorers: dict[str, Callable[..., object]] = {
         "math_answer": math_answer.compute_score,
         "multiple_choice": multiple_choice.compute_score,
         "search_qa": search_qa.compute_score,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 from theory_figures import COLOURS, save
 
 from verl_msgrpo.analysis.comparison import SAME_RATE, Row
@@ -49,12 +50,13 @@ def _differences(rows: Sequence[Row], path: Path) -> None:
         for shift, name in enumerate(names):
             chosen = [row for row in rows if row["method"] == name]
             heights = [row + 0.22 * (shift - 1) for row in range(len(problems))]
-            values = [row["final_diff"] for row in chosen]
-            below = [row["final_diff"] - row["final_diff_low"] for row in chosen]
-            above = [row["final_diff_high"] - row["final_diff"] for row in chosen]
+            values, low, high = (
+                np.array([row[name] for row in chosen], dtype=float)
+                for name in ("final_diff", "final_diff_low", "final_diff_high")
+            )
             plain = name.removesuffix(SAME_RATE)
             style = {"fmt": "o", "markersize": 3, "linewidth": 1.2, "color": COLOURS[plain]}
-            axes.errorbar(values, heights, xerr=[below, above], label=plain, **style)
+            axes.errorbar(values, heights, xerr=[values - low, high - values], label=plain, **style)
         axes.axvline(0, color="black", linewidth=0.8)
         axes.locator_params(axis="x", nbins=6)
         axes.set_title(title, fontsize=9)

@@ -6,7 +6,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from theory_numbers import Table
+from theory_numbers import Curves, TaylorErrors, TheoryNumbers
 
 COLOURS = {
     "GRPO": "#777777",
@@ -16,7 +16,7 @@ COLOURS = {
 }
 
 
-def draw(numbers: Table, folder: Path) -> None:
+def draw(numbers: TheoryNumbers, folder: Path) -> None:
     """Writes one PNG per idea."""
     _one_group(numbers["one_group"], numbers["outlier"], folder / "one_group.png")
     _rescaling(numbers["rescaling"], folder / "rescaling.png")
@@ -30,7 +30,7 @@ def save(figure: plt.Figure, path: Path, dpi: int = 90) -> None:
     plt.close(figure)
 
 
-def _one_group(group: Table, outlier: Table, path: Path) -> None:
+def _one_group(group: Curves, outlier: Curves, path: Path) -> None:
     """The README's first figure: two panels that say what they show."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5))
     places = range(len(group["rewards"]))
@@ -61,7 +61,7 @@ def _one_group(group: Table, outlier: Table, path: Path) -> None:
     save(figure, path, dpi=160)
 
 
-def _rescaling(tables: Table, path: Path) -> None:
+def _rescaling(tables: Curves, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.4))
     for name, factors in tables.items():
         size = len(factors) + 1
@@ -74,7 +74,7 @@ def _rescaling(tables: Table, path: Path) -> None:
     save(figure, path)
 
 
-def _taylor(tables: Table, path: Path) -> None:
+def _taylor(tables: dict[str, TaylorErrors], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.6))
     markers = dict(zip(tables, "osD^", strict=True))
     colours = ("#777777", "#3aa5a0", "#bf3f3f")
@@ -96,7 +96,7 @@ def _taylor(tables: Table, path: Path) -> None:
     save(figure, path)
 
 
-def _design(tables: Table, path: Path) -> None:
+def _design(tables: dict[str, list[dict[str, float]]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.4))
     rows = tables["normal"]
     for num_scales in sorted({row["M"] for row in rows}):

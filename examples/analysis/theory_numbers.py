@@ -1,5 +1,8 @@
 """The numbers of the theory: exact where that is possible, else from many drawn groups."""
 
+from collections.abc import Sequence
+from typing import TypedDict
+
 import numpy as np
 import torch
 
@@ -21,11 +24,39 @@ GROUP_SIZE = 8
 GROUPS = 1000
 ORDERS = (0, 1, 2)
 PAIR = ("GRPO", "MS-GRPO exact")
-Table = dict[str, object]
+
+Curves = dict[str, list[float]]
+Rows = dict[str, dict[str, float]]
 
 
-def theory_numbers() -> Table:
+class ScaleError(TypedDict):
+    """At one scale: heterogeneity V, and the error of each order of the expansion."""
+
+    scale: int
+    V: float
+    errors: list[float]
+
+
+TaylorErrors = TypedDict(
+    "TaylorErrors",
+    {"by_scale": list[ScaleError], "all scales": list[float], "scales 4 and up": list[float]},
+)
+
+
+class TheoryNumbers(TypedDict):
     """Everything that the figures and README.md show, as plain lists and numbers."""
+
+    rescaling: Curves
+    one_group: Curves
+    outlier: Curves
+    taylor: dict[str, TaylorErrors]
+    design: dict[str, list[dict[str, float]]]
+    errors: dict[str, Rows]
+    undivided: Rows
+
+
+def theory_numbers() -> TheoryNumbers:
+    """All of them."""
     return {
         "rescaling": rescaling(),
         "one_group": one_group(),
@@ -37,9 +68,9 @@ def theory_numbers() -> Table:
     }
 
 
-def rescaling() -> Table:
+def rescaling() -> Curves:
     """c by the number of right responses, for some group sizes."""
-    result: Table = {
+    result = {
         f"G = {size}": binary_rescaling(size, weighted_scales(size, MSGRPOConfig())).tolist()
         for size in (4, 8, 16, 64)
     }
@@ -48,14 +79,14 @@ def rescaling() -> Table:
     return result
 
 
-def one_group() -> Table:
+def one_group() -> Curves:
     """Partial credit: how GRPO and MS-GRPO judge the same eight responses."""
     rewards = [0.0, 0.0, 0.1, 0.1, 0.2, 0.2, 0.4, 1.0]
     found = _advantages(torch.tensor([rewards], dtype=torch.float64))
     return {"rewards": rewards, **{name: each[0].tolist() for name, each in found.items()}}
 
 
-def outlier() -> Table:
+def outlier() -> Curves:
     """Seven rewards 0, 1/6, .. 1 and an eighth that grows: what is left between the first two."""
     eighth = torch.logspace(0, 3, 31, dtype=torch.float64)
     ordinary = torch.linspace(0, 1, 7, dtype=torch.float64).expand(len(eighth), -1)
@@ -65,13 +96,13 @@ def outlier() -> Table:
     return {"eighth": eighth.tolist(), **left}
 
 
-def taylor() -> Table:
+def taylor() -> dict[str, TaylorErrors]:
     """Error of the expansion at each scale, with V, for groups of four kinds of rewards."""
-    result: Table = {}
+    result: dict[str, TaylorErrors] = {}
     every = weighted_scales(GROUP_SIZE, MSGRPOConfig())
     from_four = weighted_scales(GROUP_SIZE, MSGRPOConfig(min_scale=4))
     for name, rewards in _groups().items():
-        rows = []
+        rows: list[ScaleError] = []
         for scale in range(2, GROUP_SIZE):
             v = heterogeneity(rewards, scale)[rewards.std(dim=1) > 0].mean().item()
             rows.append({"scale": scale, "V": v, "errors": _taylor(rewards, ((scale, 1.0),))})
@@ -83,9 +114,9 @@ def taylor() -> Table:
     return result
 
 
-def design() -> Table:
+def design() -> dict[str, list[dict[str, float]]]:
     """Noise by M and K, and what fewer scales change, by M, for the same groups."""
-    result: Table = {}
+    result = {}
     for name, rewards in _groups().items():
         rows = []
         for num_scales in (2, 4, 7):
@@ -96,10 +127,10 @@ def design() -> Table:
     return result
 
 
-def errors() -> Table:
+def errors() -> dict[str, Rows]:
     """Advantages as estimates of (r - E r) / sd."""
-    result: Table = {}
-    discrete = {
+    result: dict[str, Rows] = {}
+    discrete: dict[str, tuple[Sequence[float], Sequence[float]]] = {
         "binary, half right": ([0, 1], [0.5, 0.5]),
         "binary, 1 in 10 right": ([0, 1], [0.9, 0.1]),
         "three levels 0, 0.5, 1": ([0, 0.5, 1], [0.4, 0.3, 0.3]),
@@ -124,9 +155,9 @@ def _error_row(mse: float, gain: float, correlation: float) -> dict[str, float]:
     return {"mse": mse, "gain": gain, "correlation": correlation}
 
 
-def undivided() -> Table:
+def undivided() -> Rows:
     """Closed forms for G = 8 without the std division, rewards of variance 1."""
-    result: Table = {}
+    result = {}
     for name, config in {
         "Dr. GRPO": MSGRPOConfig(scales=[GROUP_SIZE]),
         "MS-GRPO, all scales": MSGRPOConfig(),
@@ -176,7 +207,7 @@ def _distributions() -> dict[str, RewardDistribution]:
         return normal(shape, generator).exp()
 
     def student(shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
-        squares = sum(normal(shape, generator).square() for _ in range(3))
+        squares = sum((normal(shape, generator).square() for _ in range(3)), torch.zeros(()))
         return normal(shape, generator) / (squares / 3).sqrt()
 
     e = float(np.e)
