@@ -4,29 +4,17 @@ python scripts/check_quickstart.py outputs/quickstart/ms_grpo-seed0 ...
 """
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "quickstart"))
 import summary
+from run_files import HELD_OUT
+
+from verl_msgrpo.errors import UserError
 
 BEFORE_BELOW, AFTER_MEDIAN, AFTER_EACH, GRADED_SHARE = 0.5, 0.8, 0.7, 0.2
-ACCURACY = "val-core/quickstart/search/acc/mean@1"
-
-
-def held_out_accuracy(run: Path) -> tuple[float, float]:
-    """At the first and the last validation."""
-    entries = [json.loads(line)["data"] for line in (run / "metrics.jsonl").open()]
-    found = [data[ACCURACY] for data in entries if ACCURACY in data]
-    return found[0], found[-1]
-
-
-def graded_share(run: Path) -> float:
-    """Share of the training groups with three or more distinct rewards."""
-    groups = [count for step in summary.distinct_rewards(run / "rollouts") for count in step]
-    return sum(count >= 3 for count in groups) / len(groups)
 
 
 def main() -> int:
@@ -36,11 +24,19 @@ def main() -> int:
     before, after, graded = [], [], []
     print(f"{'run':<40}{'before':>8}{'after':>8}{'3+ rewards':>12}")
     for run in runs:
-        first, last = held_out_accuracy(run)
-        before.append(first)
-        after.append(last)
-        graded.append(graded_share(run))
-        print(f"{run.name:<40}{first:>8.3f}{last:>8.3f}{graded[-1]:>12.0%}")
+        try:
+            accuracy = list(summary.read_metrics(run).get(HELD_OUT, {}).values())
+            share = summary.graded_share(run)
+        except UserError as error:
+            print(f"check_quickstart.py: {error}", file=sys.stderr)
+            return 2
+        if len(accuracy) < 2 or share is None:
+            print(f"check_quickstart.py: {run}: the run has not come to its end", file=sys.stderr)
+            return 2
+        before.append(accuracy[0])
+        after.append(accuracy[-1])
+        graded.append(share)
+        print(f"{run.name:<40}{accuracy[0]:>8.3f}{accuracy[-1]:>8.3f}{share:>12.0%}")
     bars = {
         f"accuracy before < {BEFORE_BELOW}": max(before) < BEFORE_BELOW,
         f"median accuracy after >= {AFTER_MEDIAN}": statistics.median(after) >= AFTER_MEDIAN,

@@ -1,6 +1,5 @@
 """A finished run of the quickstart as one table, a row for each step."""
 
-import json
 import math
 import os
 import sys
@@ -14,14 +13,14 @@ from verl_msgrpo.evaluation.table import write_csv
 from verl_msgrpo.report.runs import Series, read_run
 
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "quickstart"))
-from progress import training_accuracy
+from run_files import HELD_OUT, REWARD, dump_of, rewards_by_group, training_accuracy
 
-ACCURACY, HELD_OUT = "train/accuracy", "val-core/quickstart/search/acc/mean@1"
+ACCURACY = "train/accuracy"
 SCALE, CORRECTION, DISTINCT = "exact/scale", "exact/correction", "exact/distinct_rewards"
 # What exact MS-GRPO makes of a step's rewards, whichever method it is that trains.
 EXACT = ("exact/homogeneous_share", SCALE, CORRECTION, DISTINCT)
 LOGGED = (
-    *(HELD_OUT, "val-aux/quickstart/search/searches/mean@1", "critic/score/mean"),
+    *(HELD_OUT, "val-aux/quickstart/search/searches/mean@1", REWARD),
     *("critic/advantages/max", "critic/advantages/min"),
     *("actor/pg_loss", "actor/grad_norm", "actor/entropy", "actor/ppo_kl", "actor/pg_clipfrac"),
     *("actor/lr", "rollout_corr/kl", "response_length/mean", "search/per_rollout/mean"),
@@ -41,9 +40,9 @@ def collect(run_dir: Path, steps: int) -> list[list[float]]:
     logged = read_run(run_dir, LOGGED.__contains__).metrics
     table: dict[str, Series] = {name: logged.get(name, {}) for name in LOGGED}
     for step in range(1, steps + 1):
-        dump = run_dir / "rollouts" / f"{step}.jsonl"
+        dump = dump_of(run_dir, step)
         accuracy = training_accuracy(dump)
-        if accuracy is None or step not in table["critic/score/mean"]:
+        if accuracy is None or step not in table[REWARD]:
             raise UserError(f"{run_dir}: has no step {step} of {steps}")
         for name, value in {ACCURACY: accuracy, **exact_metrics(dump)}.items():
             table.setdefault(name, {})[step] = value
@@ -59,17 +58,11 @@ def exact_metrics(dump: Path) -> dict[str, float]:
     """The metrics EXACT of one step's rollouts; the first alone where no group has a signal.
 
     Raises:
-        UserError: the file is no dump of verl's.
+        UserError: the file is not a dump of verl's.
     """
-    try:
-        lines = map(json.loads, dump.read_text(encoding="utf-8").splitlines())
-        # verl's keys are {uid}_{session}_{index}; a group is a uid.
-        rows = [(line["uid"].rsplit("_", 2)[0], float(line["score"])) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{dump}: no dump of verl's rollouts, with uid and score") from None
-    uids = list(dict.fromkeys(uid for uid, _ in rows))
-    numbers = torch.tensor([uids.index(uid) for uid, _ in rows])
-    rewards = torch.tensor([score for _, score in rows])
+    groups = list(rewards_by_group(dump).values())
+    numbers = torch.tensor([number for number, group in enumerate(groups) for _ in group])
+    rewards = torch.tensor([reward for group in groups for reward in group])
     _, metrics = ms_grpo_advantages_and_metrics(rewards, numbers)
     found = {f"exact/{name}": value for name, value in metrics.items()}
     return {name: found[name] for name in EXACT if name in found}

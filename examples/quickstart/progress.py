@@ -14,30 +14,20 @@ import sys
 import time
 from pathlib import Path
 
+from run_files import METRICS, REWARD, TURNS, dump_of, searches, training_accuracy
+
 POLL_S = 0.5
 HEARTBEAT_S = 15
 LOG_TAIL_LINES = 30
 
 
-def training_accuracy(rollouts: Path) -> float | None:
-    """Share of a step's rollouts with the full score; None if verl has not dumped them yet."""
-    try:
-        lines = rollouts.read_text(encoding="utf-8").splitlines()
-        scores = [json.loads(line)["score"] for line in lines]
-    except (OSError, ValueError):
-        return None
-    return sum(score > 0.999 for score in scores) / len(scores) if scores else None
-
-
 def step_line(step: int, data: dict[str, float], accuracy: float | None) -> str | None:
     """One short line for a step's metrics; None where there is nothing to show."""
     parts = [f"step {step:>3}"]
-    if "critic/score/mean" in data:
-        # verl counts the question, every observation and every assistant turn.
-        searches = max(0.0, (data.get("num_turns/mean", 2.0) - 2) / 2)
-        parts.append(f"reward {data['critic/score/mean']:.2f}")
+    if REWARD in data:
+        parts.append(f"reward {data[REWARD]:.2f}")
         parts.append("accuracy    -" if accuracy is None else f"accuracy {accuracy:.2f}")
-        parts.append(f"searches {searches:.2f}")
+        parts.append(f"searches {searches(data.get(TURNS, 2.0)):.2f}")
         parts.append(f"{data.get('timing_s/step', 0.0):.1f} s")
     held_out = {
         key.split("/")[2]: value
@@ -52,7 +42,7 @@ def step_line(step: int, data: dict[str, float], accuracy: float | None) -> str 
 
 def follow(command: list[str], run_dir: Path) -> int:
     """Runs `command` to its end and returns its exit code."""
-    metrics = run_dir / "metrics.jsonl"
+    metrics = run_dir / METRICS
     started = shown = time.monotonic()
     read = 0
     with (run_dir / "train.log").open("wb") as output:
@@ -65,7 +55,7 @@ def follow(command: list[str], run_dir: Path) -> int:
                 lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []
                 for line in lines[read:]:
                     step, data = json.loads(line).values()
-                    accuracy = training_accuracy(run_dir / "rollouts" / f"{step}.jsonl")
+                    accuracy = training_accuracy(dump_of(run_dir, step))
                     if text := step_line(step, data, accuracy):
                         print(text, flush=True)
                         shown = time.monotonic()

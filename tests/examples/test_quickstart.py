@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import string
 import sys
 from pathlib import Path
@@ -23,9 +24,11 @@ import prepare  # noqa: E402
 import questions  # noqa: E402
 import retrieval  # noqa: E402
 import reward  # noqa: E402
+import run_files  # noqa: E402
 import summary  # noqa: E402
 
 from verl_msgrpo import cli  # noqa: E402
+from verl_msgrpo.errors import UserError  # noqa: E402
 from verl_msgrpo.search.server.index import open_index  # noqa: E402
 
 
@@ -366,30 +369,111 @@ def test_prepare_is_deterministic_and_complete(tmp_path):
     assert all(rm["ground_truth"] for rm in val.reward_model)
 
 
-def test_summary_of_a_run(tmp_path):
-    pytest.importorskip("matplotlib")
-    key = dict(summary.TABLE)
-    lines = [
-        {"step": 0, "data": {key["accuracy with search"]: 0.3, key["searches per question"]: 0.9}},
-        {"step": 1, "data": {"critic/score/mean": 0.5, "num_turns/mean": 4.0}},
-        {"step": 2, "data": {"critic/score/mean": 0.7, key["accuracy with search"]: 0.8}},
-    ]
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)) + '\n{"step": 3, "da')
-    steps = summary.read_metrics(path)
-    assert len(steps) == 3
-    row = next(line for line in summary.table(steps).splitlines() if "with search" in line)
-    assert row.split()[-2:] == ["0.30", "0.80"]
-    summary.draw(steps, tmp_path / "curve.png")
-    assert (tmp_path / "curve.png").stat().st_size > 1000
+# --- Summary and report ---------------------------------------------------------------------------
 
-    rollouts = tmp_path / "rollouts"
-    rollouts.mkdir()
+
+def write_run(folder, finished=True):
+    """A run of two steps as run.sh leaves it; its metrics end in a line that was cut short."""
+    lines = [
+        {"step": 0, "data": {summary.HELD_OUT: 0.3, summary.TABLE["searches per question"]: 0.9}},
+        {"step": 1, "data": {"critic/score/mean": 0.5, "num_turns/mean": 4.0}},
+        {"step": 2, "data": {"critic/score/mean": 0.7, summary.HELD_OUT: 0.8}},
+    ]
+    (folder / "rollouts").mkdir(parents=True)
+    (folder / ".quickstart").touch()
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"step": 3, "da')
     scores = {"u_v": [0.0, 0.1, 1.0], "w": [0.0, 0.0, 1.0]}
     dump = [
-        {"uid": f"{uid}_{i}_0", "score": s}
+        {"uid": f"{uid}_{i}_0", "score": s, "input": f"Question {uid}", "output": f"Answer {s}"}
         for uid, all_ in scores.items()
         for i, s in enumerate(all_)
     ]
-    (rollouts / "1.jsonl").write_text("\n".join(map(json.dumps, dump)))
-    assert summary.distinct_rewards(rollouts) == [[3, 2]]
+    (folder / "rollouts" / "1.jsonl").write_text("\n".join(map(json.dumps, dump)))
+    if finished:
+        (folder / summary.CURVE).touch()
+    return folder
+
+
+def summarise(run, capsys, monkeypatch) -> list[str]:
+    """The lines that summary.py prints."""
+    monkeypatch.setattr(sys, "argv", ["summary.py", str(run)])
+    assert summary.main() == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def page_named_in(lines) -> str:
+    (line,) = (line for line in lines if line.startswith("report "))
+    return Path(line.split(maxsplit=1)[1]).read_text()
+
+
+def test_summary_of_a_run(tmp_path, capsys, monkeypatch):
+    run = write_run(tmp_path / "ms_grpo-seed0", finished=False)
+    lines = summarise(run, capsys, monkeypatch)
+    row = next(line for line in lines if "with search" in line)
+    assert row.split()[-2:] == ["0.30", "0.80"]
+    row = next(line for line in lines if "bridge" in line)
+    assert row.split()[-2:] == ["-", "-"]
+    assert "training groups with three or more distinct rewards: 50%" in lines
+    assert (run / summary.CURVE).stat().st_size > 1000
+    assert "ms_grpo" in page_named_in(lines)
+    assert {path.parent for path in tmp_path.glob("*/report*")} == {run}
+
+
+def test_the_page_shows_the_finished_runs_beside_it(tmp_path, capsys, monkeypatch):
+    run = write_run(tmp_path / "ms_grpo-seed0")
+    write_run(tmp_path / "grpo-seed0")
+    write_run(tmp_path / "interrupted-seed0", finished=False)
+    (write_run(tmp_path / "empty-seed0") / "metrics.jsonl").write_text("no metrics")
+    (write_run(tmp_path / "missing-seed0") / "metrics.jsonl").unlink()
+    (write_run(tmp_path / "foreign-seed0") / ".quickstart").unlink()
+    (tmp_path / "latest").symlink_to(run)
+    (tmp_path / "data-seed0").mkdir()
+
+    lines = summarise(run, capsys, monkeypatch)
+    left_out = [line for line in lines if line.startswith("not in the report: ")]
+    names = ("empty-seed0", "interrupted-seed0", "missing-seed0")
+    assert len(left_out) == len(names)
+    assert all(name in line for name, line in zip(names, left_out, strict=True))
+    page = page_named_in(lines)
+    # The first of the page's methods is the one that others are compared with.
+    assert re.search("(?<!ms_)grpo", page).start() < re.search("ms_grpo(?!/)", page).start()
+    for name in ("interrupted", "empty-seed", "missing-seed", "foreign"):
+        assert name not in page
+
+
+def test_the_page_shows_the_run_alone_where_the_others_make_it_fail(tmp_path, capsys, monkeypatch):
+    run = write_run(tmp_path / "ms_grpo-seed0")
+    other = write_run(tmp_path / "grpo-seed0")
+    (other / "metrics.jsonl").unlink()
+    (other / "metrics.jsonl").symlink_to(run / "metrics.jsonl")  # which the report refuses
+    assert "ms_grpo" in page_named_in(summarise(run, capsys, monkeypatch))
+
+
+def test_a_run_without_a_page_has_its_numbers(tmp_path, capsys, monkeypatch):
+    run = write_run(tmp_path / "ms_grpo-seed0")
+    monkeypatch.setattr(summary, "PAGE", "rollouts/1.jsonl/page.html")  # below a file
+    lines = summarise(run, capsys, monkeypatch)
+    assert any("with search" in line for line in lines)
+    assert lines[-1].startswith("no report: ")
+
+
+def test_a_folder_without_metrics_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["summary.py", str(tmp_path)])
+    assert summary.main() == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ['{"uid": "u_0_0"}', '{"uid": "u", "score": 1.0}', '{"uid": 3, "score": 1.0}', "3"]
+)
+def test_a_dump_of_something_else_is_named(tmp_path, line):
+    (tmp_path / "1.jsonl").write_text('{"uid": "u_0_0", "score": 1.0}\n' + line)
+    with pytest.raises(UserError, match="line 2"):
+        run_files.rewards_by_group(tmp_path / "1.jsonl")
+    assert run_files.training_accuracy(tmp_path / "1.jsonl") is None
+
+
+def test_training_accuracy_counts_full_scores(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert run_files.training_accuracy(run_files.dump_of(run, 1)) == pytest.approx(2 / 6)
+    assert run_files.training_accuracy(run_files.dump_of(run, 2)) is None
