@@ -199,6 +199,44 @@ def test_long_text_is_cut(tmp_path):
     assert len(page) < 500_000
 
 
+@pytest.mark.parametrize("name", ["page.html", "new/folder/Page.HTML"])
+def test_a_name_of_a_page_gets_one_file_with_everything_in_it(
+    comparison, reported, tmp_path, capsys, name
+):
+    path = tmp_path / name
+    assert main(["report", *map(str, comparison), "--out", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(path)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
+    page = path.read_text()
+    assert page == (reported / "index.html").read_text()
+    sources = re.findall(r'(?:src|href)="([^"]{0,10})', page)
+    assert len(sources) > len(list((reported / "figures").iterdir()))  # and the icon
+    assert all(source.startswith("data:") for source in sources)
+
+
+def test_a_folder_with_the_name_of_a_page_is_not_replaced(comparison, tmp_path, capsys):
+    (tmp_path / "page.html").mkdir()
+    assert main(["report", str(comparison[0]), "--out", str(tmp_path / "page.html")]) == 2
+    assert f"{tmp_path / 'page.html'}: Is a directory" in capsys.readouterr().err
+
+
+def test_responses_are_called_cut_only_where_they_were(tmp_path):
+    data = {
+        step: {
+            "response_length/max": 80.0 + step,
+            "response_length/clip_ratio": 0.5 + step / 10,
+            "search/ended/truncated_share": step / 10,
+        }
+        for step in (1, 2)
+    }
+    _, out = report(tmp_path, write_run(tmp_path / "a", data))
+    captions = re.findall("<figcaption>(.*?)<", (out / "index.html").read_text())
+    assert [caption for caption in captions if "length limit" in caption] == [
+        "share that the length limit ended · "
+    ]
+    assert any("as long as the step&#39;s longest one" in caption for caption in captions)
+
+
 @pytest.mark.parametrize(
     ("module", "package"),
     [("jinja2", "jinja2"), ("scipy.stats", "scipy"), ("matplotlib.figure", "matplotlib")],

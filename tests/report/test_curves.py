@@ -3,7 +3,7 @@
 import pytest
 
 from tests.report.files import write_run
-from verl_msgrpo.report.curves import curve, phase_seconds
+from verl_msgrpo.report.curves import curve, panels, phase_seconds
 from verl_msgrpo.report.final_numbers import final_value
 from verl_msgrpo.report.methods import method_of
 from verl_msgrpo.report.runs import read_run
@@ -40,3 +40,45 @@ def test_seconds_of_phases_per_step_of_training(tmp_path):
     assert phase_seconds(method_of("m", [run])) == expected
     without = read_run(write_run(tmp_path / "b", {1: {"timing_s/gen": 1.0}}), lambda name: True)
     assert phase_seconds(method_of("m", [without])) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "says"),
+    [
+        ("a/acc/mean@1", "a: acc mean@1", "mean over 1 sample per prompt"),
+        ("hub/set/acc/mean@16", "hub/set: acc mean@16", "mean over 16 samples per prompt"),
+        ("a/acc/best@4/mean", "a: acc best@4", "best of 4 samples, drawn with replacement"),
+        ("a/acc/maj@4/mean", "a: acc maj@4", "most frequent answer of 4 samples"),
+        ("a/acc/maj@4/std", "a: acc maj@4 std", "its standard deviation over the draws"),
+        ("other", "val-core/other", "on the validation data"),
+    ],
+)
+def test_what_a_validation_metric_says(tmp_path, name, title, says):
+    run = read_run(write_run(tmp_path / "a", {1: {f"val-core/{name}": 0.5}}), lambda name: True)
+    (panel,) = panels([method_of("m", [run])])
+    assert panel.title == title
+    assert says in panel.says
+
+
+def test_verl_compares_lengths_with_the_longest_response_and_not_with_the_limit():
+    """What the panel says of response_length/clip_ratio: 0.5 here, whatever the limit is."""
+    metric_utils = pytest.importorskip("verl.trainer.ppo.metric_utils")
+    import torch
+    from verl import DataProto
+
+    lengths = torch.tensor([3.0, 2.0, 3.0, 1.0])
+    mask = (torch.arange(3) < lengths[:, None]).float()
+    tokens = dict.fromkeys(("responses", "response_mask", "advantages", "returns"), mask)
+    scores = dict.fromkeys(("token_level_scores", "token_level_rewards"), mask)
+    batch = DataProto.from_dict(
+        {
+            **tokens,
+            **scores,
+            "prompts": torch.ones(4, 2),
+            "prompt_length": torch.full((4,), 2.0),
+            "response_length": lengths,
+        }
+    )
+    metrics = metric_utils.compute_data_metrics(batch, use_critic=False)
+    assert metrics["response_length/max"] == 3
+    assert metrics["response_length/clip_ratio"] == 0.5

@@ -1,4 +1,4 @@
-"""`verl-msgrpo report`: a page about one or several runs, with its figures and final numbers."""
+"""`verl-msgrpo report`: a page about one or several runs, as one file or with its parts."""
 
 import argparse
 from collections.abc import Sequence
@@ -51,15 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output",
+        "--out",
         type=Path,
         default=Path("report"),
-        metavar="DIR",
-        help=f"folder for {PAGE}, {FIGURES}/*.png and {TABLE} (default: report)",
+        metavar="PATH",
+        help=f"a name that ends in .html: one file with everything in it, to be passed on; else a "
+        f"folder for {PAGE}, {FIGURES}/*.png and {TABLE} (default: report)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the page; raises UserError for bad input."""
+    """Writes the page, as one file or as a folder; raises UserError for bad input."""
     groups = [parse_group(text) for text in args.group]
     paths = [*(path for _, runs in groups for path in runs), *args.runs]
     if not paths:
@@ -68,14 +70,20 @@ def run(args: argparse.Namespace) -> int:
     runs = {path: read_run(path, is_shown) for path in paths}
     methods = [method_of(name, [runs[path] for path in own]) for name, own in groups]
     methods += group_runs([runs[path] for path in args.runs])
-    _make_folder(args.output / FIGURES)
+    is_one_file = args.output.suffix.lower() == ".html"
+    # Before the work, as it may fail.
+    _make_folder(args.output.parent if is_one_file else args.output / FIGURES)
     report = make_report(methods, args.dump)
-    _write(args.output, report)
+    page = render(report)  # before anything is written: without jinja2 nothing is left behind
+    path = args.output if is_one_file else args.output / PAGE
+    _write_bytes(path, page.encode("utf-8", "replace"))
+    if not is_one_file:
+        _write_parts(args.output, report)
     drawn = sum(len(section.figures) for section in report.sections)
     print(f"{len(methods)} method(s), {len(paths)} run(s), {drawn} figures")
     for warning in report.warnings:
         print(f"note: {warning}")
-    print(args.output / PAGE)
+    print(path)
     return 0
 
 
@@ -149,15 +157,18 @@ def _make_folder(folder: Path) -> None:
         raise UserError(f"{folder}: cannot be made ({error.strerror})") from None
 
 
-def _write(folder: Path, report: Page) -> None:
-    page = render(report)  # first: without jinja2 no half of a report is left behind
+def _write_bytes(path: Path, data: bytes) -> None:
     try:
-        for section in report.sections:
-            for figure in section.figures:
-                (folder / FIGURES / f"{figure.name}.png").write_bytes(figure.png)
-        (folder / PAGE).write_text(page, encoding="utf-8", errors="replace")
+        path.write_bytes(data)
     except OSError as error:
-        raise UserError(f"{error.filename or folder}: {error.strerror}") from None
+        raise UserError(f"{path}: {error.strerror}") from None
+
+
+def _write_parts(folder: Path, report: Page) -> None:
+    """What the page shows as files of their own: its figures, and the final numbers as CSV."""
+    for section in report.sections:
+        for figure in section.figures:
+            _write_bytes(folder / FIGURES / f"{figure.name}.png", figure.png)
     write_csv(folder / TABLE, TABLE_COLUMNS, table_rows(report.methods, report.finals))
 
 

@@ -5,6 +5,7 @@ at each step, and how far the seeds are apart.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,43 +26,86 @@ MAX_PANELS = 30  # of a section; a validation set with many sources has one for 
 OTHER = "other"
 OUTSIDE_OF_STEP = ("testing",)
 MAX_PHASES = 12
+_VALIDATION_NAME = re.compile(
+    r"val-core/(?P<source>.+)/(?P<variable>[^/]+)"
+    r"/(?P<kind>mean|best|maj)@(?P<count>\d+)(?:/(?P<part>mean|std))?"
+)
 
-# metric -> (section, title, what it says)
+# metric -> (section, title, what it says). What verl computes was looked up in verl 0.9.1.
 _FIXED: dict[str, tuple[str, str, str]] = {
-    "critic/score/mean": (REWARD, "Training reward", "mean score of a step's rollouts"),
+    "critic/score/mean": (
+        REWARD,
+        "Training reward",
+        "mean score of a step's responses, empty ones left out",
+    ),
     "ms_grpo/homogeneous_share": (
         *(MS_GRPO, "Groups without signal"),
         "share of groups whose rewards are all equal",
     ),
-    "ms_grpo/scale": (MS_GRPO, "Scale c", "the advantage is c times GRPO's, as nearly as it goes"),
+    "ms_grpo/scale": (MS_GRPO, "Scale c", "the advantage is c times GRPO's, by least squares"),
     "ms_grpo/correction": (
         *(MS_GRPO, "Correction"),
-        "share of the advantage that is no rescaled GRPO; 0 for binary rewards",
+        "share of the advantage that is not GRPO rescaled; 0 for binary rewards",
     ),
     "ms_grpo/sign_flips": (
         *(MS_GRPO, "Sign flips"),
-        "share of responses whose advantage has not GRPO's sign",
+        "share of responses whose advantage has the opposite sign of GRPO's",
     ),
     "ms_grpo/distinct_rewards": (MS_GRPO, "Distinct rewards", "in a group with signal"),
-    "ms_grpo/subgroups": (MS_GRPO, "Subgroups", "averaged over in a group"),
-    "ms_grpo/exact_share": (MS_GRPO, "Exact groups", "share averaged over all subgroups"),
-    "ms_grpo/design_noise": (MS_GRPO, "Design noise", "what a choice of few subgroups adds"),
+    "ms_grpo/subgroups": (MS_GRPO, "Subgroups", "averaged over in a group with signal"),
+    "ms_grpo/exact_share": (
+        *(MS_GRPO, "Exact groups"),
+        "share of groups with signal that are averaged over all subgroups",
+    ),
+    "ms_grpo/design_noise": (
+        *(MS_GRPO, "Design noise"),
+        "what a choice of few subgroups adds, relative to the advantage",
+    ),
     "ms_grpo/adv_abs_mean": (MS_GRPO, "Size of advantages", "mean |advantage|"),
     "ms_grpo/grpo_adv_abs_mean": (MS_GRPO, "Size under GRPO", "mean |advantage| that GRPO gives"),
     "ms_grpo/groups": (MS_GRPO, "Groups", "in a step"),
-    "response_length/mean": (RESPONSES, "Response length", "mean tokens"),
-    "response_length/clip_ratio": (RESPONSES, "Cut responses", "share at the length limit"),
+    "response_length/mean": (
+        *(RESPONSES, "Response length"),
+        "mean tokens, observations included",
+    ),
+    "response_length/max": (
+        *(RESPONSES, "Longest response"),
+        "tokens; where it is data.max_response_length, responses may have been cut",
+    ),
+    "response_length/clip_ratio": (
+        *(RESPONSES, "As long as the longest"),
+        "share of responses as long as the step's longest one, whether or not that was cut",
+    ),
+    "search/ended/truncated_share": (
+        *(RESPONSES, "Cut rollouts"),
+        "share that the length limit ended",
+    ),
     "search/per_rollout/mean": (RESPONSES, "Searches", "per rollout"),
     "search/failed_share": (RESPONSES, "Failed searches", "share of searches"),
     "search/malformed_share": (RESPONSES, "Malformed calls", "share of calls and searches"),
     "num_turns/mean": (RESPONSES, "Turns", "question, observations and responses"),
-    "actor/kl_loss": (OPTIMISATION, "KL to the reference", "in the loss"),
-    "actor/reward_kl_penalty": (OPTIMISATION, "KL to the reference", "in the reward"),
-    "actor/ppo_kl": (OPTIMISATION, "KL to the old policy", "within a step"),
-    "rollout_corr/kl": (OPTIMISATION, "KL of rollout and training", "of the same weights"),
-    "actor/entropy": (OPTIMISATION, "Entropy", "nats a token"),
-    "actor/grad_norm": (OPTIMISATION, "Gradient norm", "before clipping"),
-    STEP_SECONDS: (TIME, "Seconds a step", "validation not included"),
+    "actor/kl_loss": (
+        *(OPTIMISATION, "KL to the reference"),
+        "in the loss, before its coefficient",
+    ),
+    "actor/reward_kl_penalty": (
+        *(OPTIMISATION, "KL to the reference"),
+        "in the reward, per token, before its coefficient",
+    ),
+    "actor/ppo_kl": (
+        *(OPTIMISATION, "KL to the old policy"),
+        "estimate per token; 0 where a step is one update",
+    ),
+    "rollout_corr/kl": (
+        *(OPTIMISATION, "KL of rollout and training"),
+        "estimate per token: log-probability in the rollout minus that in the trainer",
+    ),
+    "actor/entropy": (
+        *(OPTIMISATION, "Entropy"),
+        "before the update; nats per token if loss_agg_mode is token-mean",
+    ),
+    "actor/grad_norm": (OPTIMISATION, "Gradient norm", "before clipping, mean over updates"),
+    STEP_SECONDS: (TIME, "Seconds per step", "validation not included"),
 }
 _FINAL = (
     *("critic/score/mean", "response_length/mean", "search/per_rollout/mean"),
@@ -90,15 +134,26 @@ def panels(methods: Sequence[Method]) -> list[Panel]:
     present = {metric for method in methods for run in method.runs for metric in run.metrics}
     found = [Panel(metric, *about) for metric, about in _FIXED.items() if metric in present]
     for metric in sorted(name for name in present if name.startswith(VALIDATION)):
-        found.append(Panel(metric, REWARD, validation_title(metric), "on the validation data"))
+        found.append(Panel(metric, REWARD, *_about_validation(metric)))
     return found
 
 
-def validation_title(metric: str) -> str:
-    """`val-core/SOURCE/acc/mean@1` as "SOURCE: acc mean@1"; a source may have slashes in it."""
-    source, _, rest = metric.removeprefix(VALIDATION).rpartition("/")
-    source, _, variable = source.rpartition("/")
-    return f"{source}: {variable} {rest}" if source else metric
+def _about_validation(metric: str) -> tuple[str, str]:
+    """Title and meaning of `val-core/SOURCE/acc/mean@1`; a source may have slashes in it."""
+    found = _VALIDATION_NAME.fullmatch(metric)
+    if found is None:
+        return metric, "on the validation data"
+    kind, count, part = found["kind"], found["count"], found["part"]
+    title = f"{found['source']}: {found['variable']} {kind}@{count}"
+    of = "1 sample" if count == "1" else f"{count} samples"
+    says = {
+        "mean": f"validation: mean over {of} per prompt",
+        "best": f"validation: best of {of}, drawn with replacement",
+        "maj": f"validation: most frequent answer of {of}, drawn with replacement",
+    }[kind]
+    if part == "std":
+        return f"{title} std", f"{says}; its standard deviation over the draws"
+    return title, says
 
 
 def absent(methods: Sequence[Method]) -> list[str]:

@@ -138,7 +138,7 @@ def _phases(methods: Sequence[Method]) -> list[Figure]:
         Figure(
             name="phases",
             title=title,
-            says="mean seconds a step; validation (testing) spread over all steps",
+            says="mean seconds per step; validation (testing) is spread over all steps",
             metric="timing_s/*",
             numbers="; ".join(numbers),
             missing=[name for name, values in seconds if not values],
@@ -205,7 +205,7 @@ def plot_phases(
         left = [before + more for before, more in zip(left, seconds, strict=True)]
     axes.set_yticks(range(len(methods)), [_label(n) for n, _ in methods], parse_math=False)
     axes.invert_yaxis()
-    axes.set_xlabel("seconds a step")
+    axes.set_xlabel("seconds per step")
     _finish(axes, title, handles, phases, below=True)
     return _png(figure)
 
