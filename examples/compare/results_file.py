@@ -11,7 +11,7 @@ def read_results(path: Path) -> dict[str, Series]:
     """A series for each column of which the file has any number.
 
     Raises:
-        UserError: the file is none of the comparison's.
+        UserError: the file is not one of the comparison.
     """
     columns: dict[str, Series] = {}
     try:
@@ -22,7 +22,7 @@ def read_results(path: Path) -> dict[str, Series]:
                     if value:
                         columns.setdefault(name, {})[step] = float(value)
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(f"{path}: no results of a run ({error})") from None
+        raise UserError(f"{path}: not the results of a run ({error})") from None
     if not columns:
-        raise UserError(f"{path}: no results of a run (no rows)")
+        raise UserError(f"{path}: not the results of a run (no rows)")
     return columns

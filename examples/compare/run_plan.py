@@ -62,12 +62,12 @@ def chosen(pattern: str) -> list[Run]:
     """The runs of the plan whose names match.
 
     Raises:
-        UserError: the pattern is no regular expression.
+        UserError: the pattern is not a regular expression.
     """
     try:
         return [run for run in plan() if re.search(pattern, run.name)]
     except re.error as error:
-        raise UserError(f"ONLY={pattern}: no regular expression ({error})") from None
+        raise UserError(f"ONLY={pattern}: not a regular expression ({error})") from None
 
 
 def run_all(runs: list[Run], steps: int, out: Path, results: Path, quickstart: Path) -> int:
@@ -99,7 +99,7 @@ def is_done(run: Run, results: Path, steps: int) -> bool:
     """Whether the run's CSV is there.
 
     Raises:
-        UserError: it is there, and is no CSV of a run with so many steps.
+        UserError: it is there, and is not a CSV of a run with so many steps.
     """
     path = results / f"{run.name}.csv"
     if not path.exists():

@@ -60,7 +60,7 @@ def test_the_data_file_pairs_prompts_of_two_chat_templates(compared, tmp_path):
     )
     first = [verl_row(f"Q{i}?", f"u{i}", 0.0) for i in range(4)]
     second = [verl_row("", f"v{i}", 1.0) | {"input": f"[INST] Q{i}? [/INST]"} for i in range(4)]
-    with pytest.raises(UserError, match=r"no prompt stands in both .* --data"):
+    with pytest.raises(UserError, match=r"no prompt is in both .* --data"):
         compared(first, second)
     comparison = compared(first, second, data=PromptRows([tmp_path / "val.parquet"]))
     assert comparison.pairs == 4

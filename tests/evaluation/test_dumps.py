@@ -178,7 +178,7 @@ def test_long_lines_are_refused(path, monkeypatch):
 
 def test_two_dumps_in_one_file(path):
     rows = [verl_row("Q", "a", 1.0), verl_row("Q", "a", 0.0)]
-    with pytest.raises(UserError, match="line 2: its uid stood before"):
+    with pytest.raises(UserError, match="line 2: its uid was there before"):
         read_samples(write_rows(path, rows))
 
 

@@ -101,7 +101,7 @@ def test_chat_prompts_of_other_files_are_found_as_well(tmp_path):
 
 def test_a_data_file_of_other_prompts(tmp_path):
     data = prompt_rows(tmp_path, data_row("another?", "x", "a"))
-    with pytest.raises(UserError, match="none of its prompts stands in --data"):
+    with pytest.raises(UserError, match="none of its prompts is in --data"):
         read_samples(write_rows(tmp_path / "1.jsonl", [verl_row("a?", "a", 1.0)]), data)
 
 

@@ -26,7 +26,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All differences; how many prompts stand in one file only."""
+    """All differences; how many prompts are in one file only."""
 
     differences: list[Difference]
     pairs: int
@@ -42,7 +42,7 @@ def compare(first: Samples, second: Samples, request: Request, seed: int) -> Com
     A quantity is compared over the prompts that have it in both files.
 
     Raises:
-        UserError: no prompt stands in both files, or k is too large for one of them.
+        UserError: no prompt is in both files, or k is too large for one of them.
     """
     first, second = merged(first), merged(second)
     if not request.ks:
@@ -53,7 +53,7 @@ def compare(first: Samples, second: Samples, request: Request, seed: int) -> Com
     pairs = [(row, place[key]) for row, key in enumerate(first.keys) if key in place]
     if not pairs:
         raise UserError(
-            f"no prompt stands in both {first.path} and {second.path}; if only their chat "
+            f"no prompt is in both {first.path} and {second.path}; if only their chat "
             "templates differ, give the data file with --data"
         )
     return Comparison(

@@ -66,7 +66,7 @@ class Samples:
 
     @property
     def unmatched(self) -> int:
-        """Prompts that stand in no row of --data."""
+        """Prompts that are in no row of --data."""
         return self.sources.count(UNMATCHED)
 
 
@@ -79,7 +79,7 @@ def read_samples(path: Path, data: PromptRows | None = None) -> Samples:
 
     Raises:
         UserError: the file is unreadable, empty, not of that form, or mixes steps or kinds of rows;
-            or no prompt stands in `data`.
+            or no prompt is in `data`.
     """
     reader = None
     for number, row in objects_of(path):
@@ -101,7 +101,7 @@ class _BadRowError(Exception):
 
 
 class _Reader:
-    """Gathers rows; memory grows by some 8 bytes a number, whatever the rows hold."""
+    """Gathers rows; memory grows by some 8 bytes per number, whatever the rows hold."""
 
     def __init__(self, path: Path, first: dict[str, object], data: PromptRows | None) -> None:
         self._path, self._data = path, data
@@ -149,7 +149,7 @@ class _Reader:
                 column.append(_number(row[key]))
             return
         if index == self._index[slot]:
-            raise _BadRowError("its uid stood before; is it two dumps in one file?")
+            raise _BadRowError("its uid was there before; is it two dumps in one file?")
         self._chars[slot] += chars
         if index > self._index[slot]:
             self._index[slot] = index
@@ -164,7 +164,7 @@ class _Reader:
         unseen = 0
         if self._data is not None:
             if not self._found:
-                raise UserError(f"{self._path}: none of its prompts stands in --data")
+                raise UserError(f"{self._path}: none of its prompts is in --data")
             unseen = len(self._data.rows) - len(self._found)
         return Samples(
             path=self._path,

@@ -33,7 +33,7 @@ LINES = ("-", "--", "-.", ":")
 SIZE_INCHES = (4.8, 3.0)  # a phone shows it at about three quarters
 DPI = 130
 FEW_POINTS = 12
-LEGEND_COLUMNS = 3  # where it stands below the axes
+LEGEND_COLUMNS = 3  # where it is below the axes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -55,8 +55,8 @@ def group_runs(runs: Sequence[Run]) -> list[Method]:
     """Methods in the order of their first runs.
 
     Runs whose settings are known belong together when those agree but for seeds, names and output
-    folders; so do, in names like `grpo-seed1`, the parts without the seed, as a setting that verl
-    does not know (an environment variable) may stand there.
+    folders. Names like `grpo-seed1` have to agree too, but for the seed: they may tell of a setting
+    that verl does not know, such as an environment variable.
     """
     groups: dict[object, list[Run]] = {}
     for run in runs:
