@@ -6,14 +6,7 @@ fail() {
     exit 2
 }
 
-# A text as Hydra reads it, in quotes where it needs them.
-quoted() {
-    if [[ $1 =~ ^[A-Za-z_/][A-Za-z0-9_./:-]*$ && ! ${1,,} =~ ^(null|true|false|inf|nan)$ ]]; then
-        printf '%s' "$1"
-    else
-        printf "'%s'" "$(printf '%s' "$1" | sed -E "s/(\\\\*)'/\1\1\\\\'/g; s/(\\\\+)\$/\1\1/; s/\\$\{/\\\\\${/g")"
-    fi
-}
+source "${BASH_SOURCE[0]%/*}/quoted.sh"
 
 # What Hydra composes is checked by the preflight; these knobs are read by bash itself.
 [[ $BACKEND =~ ^(megatron|fsdp)$ ]] || fail "BACKEND=$BACKEND: megatron or fsdp"

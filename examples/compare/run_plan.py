@@ -16,6 +16,7 @@ from plan import ALL_METHODS, Run, plan
 from results_file import read_results
 
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.preflight.settings import quoted
 
 ATTEMPTS = 2
 LIMIT_S = 1800  # a run takes a few minutes; one that hangs must not hold up the others
@@ -23,13 +24,12 @@ GRACE_S = 60
 PAUSE_POLL_S = 2
 BASE_LR = 2e-4
 HERE = Path(__file__).resolve().parent
-QUOTED_HERE = str(HERE).replace("'", r"\'")
 # The same for every run. No checkpoints, and of held-out questions only those that may search, at
 # the end: before training all methods of a seed are the same model.
 OVERRIDES = (
     "trainer.save_freq=-1",
     "trainer.val_before_train=False",
-    f"data.custom_cls.path='{QUOTED_HERE}/search_questions.py'",
+    f"data.custom_cls.path={quoted(str(HERE / 'search_questions.py'))}",
     "data.custom_cls.name=SearchQuestions",
 )
 NOT_KEPT = ("checkpoints", "index", "port")

@@ -33,8 +33,7 @@ HERE=$PWD/examples/quickstart
 STARTED=$SECONDS
 say() { printf '\n== %s\n' "$*"; }
 fail() { printf 'run.sh: %s\n' "$*" >&2; exit 2; }
-# A path as a value in a Hydra override, where a bare comma, equals sign or "é" would mean something.
-quoted() { printf "'%s'" "${1//\'/\\\'}"; }
+source examples/common/quoted.sh
 
 [[ $ADV_ESTIMATOR =~ ^(ms_grpo|grpo)$ ]] || fail "ADV_ESTIMATOR=$ADV_ESTIMATOR: ms_grpo or grpo"
 [[ $DEVICE =~ ^(cpu|cuda)$ ]] || fail "DEVICE=$DEVICE: cpu or cuda"

@@ -1,5 +1,7 @@
 """Overrides that verl does not know, and what quoting does to paths."""
 
+import subprocess
+
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
@@ -80,6 +82,26 @@ def as_hydra_reads(text):
 def test_quoting_keeps_a_text(text):
     if "\\${" not in text:  # OmegaConf cannot spell a backslash before a reference
         assert as_hydra_reads(quoted(text)) == text
+
+
+def test_bash_quotes_alike():
+    texts = [
+        "/a/b.parquet",
+        "it's",
+        "a\\",
+        "a\\'b\\\\",
+        "${HOME}",
+        "\\${x}",
+        "é",
+        "Null",
+        "-inf",
+        "1e3",
+    ]
+    texts += ["pkg://a.b", "a b", "a,b", "$(id)", "`id`", '"', "a=b", "~", "%", "{x}", "*"]
+    script = 'source "$0"; for text in "$@"; do quoted "$text"; echo; done'
+    path = ROOT / "examples" / "common" / "quoted.sh"
+    done = subprocess.run(["bash", "-c", script, path, *texts], capture_output=True, check=True)
+    assert done.stdout.decode().splitlines() == [quoted(text) for text in texts]
 
 
 @pytest.mark.parametrize(
