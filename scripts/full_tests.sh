@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The proofs that take too long for every change: the benchmarks with their bars, the published
 # Monte Carlo table, the quickstart with three seeds and as a GRPO baseline, the search fault run.
-# About an hour on two cores that do nothing else. The last results stand in the README.
+# About an hour on two cores that do nothing else. The last results are in docs/measurements.md.
 #
 #   bash scripts/full_tests.sh
 #

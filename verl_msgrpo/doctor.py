@@ -32,7 +32,7 @@ INSTALL_FOR_VERL = f"pip install 'verl{VERL_RANGE}'"
 # With the versions of torch and vLLM that verl pins.
 INSTALL_VLLM = (
     f"on GPUs: pip install 'verl[vllm]=={CHECKED_VERSIONS['verl']}'; "
-    "without: bash scripts/setup_cpu.sh (README, Without a GPU)"
+    "without: bash scripts/setup_cpu.sh (docs/cpu.md)"
 )
 MEND_VERL = "mend this import first: python -c 'import verl' shows all of it"
 REINSTALL = "from the checkout: pip install --force-reinstall --no-deps ."
