@@ -309,6 +309,16 @@ def test_reward_settings_are_parameters(section, reward):
     assert own - hidden == {name for name, _ in rows}
 
 
+def test_sources_table_is_the_one_of_dispatch():
+    from verl_msgrpo.rewards.sources import BY_VERL, BY_VERL_PREFIX, TABLE
+
+    *ours, (by_verl, of_verl) = table(DOCS / "rewards.md", "reward")
+    shown = {source: codes(reward)[0] for reward, sources in ours for source in codes(sources)}
+    assert shown == TABLE
+    assert by_verl == "verl's own scorer"
+    assert codes(of_verl) == [*BY_VERL, BY_VERL_PREFIX]
+
+
 def test_search_tool_table_is_its_configuration():
     from verl_msgrpo.search.settings import read_settings
 
