@@ -12,7 +12,7 @@ block), truncated, timeout, error, pred.
 
 The ground truth is a JSON string: {"tests": [{"input": "1 2", "output": "3", "testtype": "stdin"}],
 "fn_name": null}. Functional tests call fn_name, with one JSON value a line as arguments.
-{"inputs": [...], "outputs": [...], "fn_name": ...} is read too.
+{"inputs": [...], "outputs": [...], "fn_name": ...} and the other published forms are read too.
 
 reward_kwargs (default):
     partial (False)          score by the share of tests passed
@@ -20,7 +20,7 @@ reward_kwargs (default):
     timeout_s (10.0)         seconds that a program may take for all tests together; for numbers as
                              LiveCodeBench's own checker gives them, 6 times the number of tests
     memory_limit_mb (1024)   MiB that each process may address, and all of a program may use
-    isolation ("auto")       bubblewrap, else namespaces, else no program is run (error = 1);
+    isolation ("auto")       bubblewrap; where it does not work no program is run (error = 1).
                              "limits" runs them under resource limits alone, which is not safe
     workers (4, or the cores if fewer)  programs at once, per process that scores
     observation_tags         names of the tags around observations ([tool_response, information])
@@ -28,11 +28,11 @@ reward_kwargs (default):
                              its own setting on to a custom reward function; this line does:
         '+reward.custom_reward_function.reward_kwargs.sandbox_fusion_url=${reward.sandbox_fusion.url}'
 
-Isolation is best by bubblewrap: apt-get install bubblewrap, or dnf install bubblewrap. It needs
+Programs are isolated by bubblewrap: apt install bubblewrap, or dnf install bubblewrap. It needs
 user namespaces, or root with CAP_SYS_ADMIN; Docker's default profile allows neither (run with
 --cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined).
 
-The rules in full: verl_msgrpo/rewards/code_tests.py, code_isolation.py and code_cases.py.
+The rules in full: verl_msgrpo/rewards/code_tests.py, code/isolation.py and code/cases.py.
 """
 
 from verl_msgrpo.rewards.code_tests import compute_score

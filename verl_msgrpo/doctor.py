@@ -312,10 +312,6 @@ def check_parts() -> list[Finding]:
 
 
 def _isolation() -> str:
-    from verl_msgrpo.rewards import code_isolation
-    from verl_msgrpo.rewards.code_launch import IsolationError
+    from verl_msgrpo.rewards.code.isolation import in_force
 
-    try:
-        return f"isolated by {code_isolation.choose()}"
-    except IsolationError as error:
-        return str(error)
+    return in_force()

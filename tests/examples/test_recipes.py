@@ -27,8 +27,8 @@ pytest.importorskip("math_verify")
 from verl_msgrpo.preflight import compose, reward, services
 from verl_msgrpo.preflight.checks import check_config
 from verl_msgrpo.preflight.compose import compose_config
-from verl_msgrpo.rewards import code_fusion
-from verl_msgrpo.rewards.code_runner import End
+from verl_msgrpo.rewards.code import fusion
+from verl_msgrpo.rewards.code.runner import End
 from verl_msgrpo.search.settings import read_settings
 
 H100 = Card("h100", CARDS["h100"])
@@ -188,7 +188,7 @@ def test_verl_calls_the_reward_with_its_sandbox_server(tmp_path, monkeypatch):
     from verl.trainer.ppo.reward import get_custom_reward_fn
 
     asked = []
-    monkeypatch.setattr(code_fusion, "run", lambda url, *_: asked.append(url) or End(timeout=False))
+    monkeypatch.setattr(fusion, "run", lambda url, *_: asked.append(url) or End(timeout=False))
     url = "http://10.0.0.5:8080/run_code"
     overrides = overrides_of("code_livecodebench", tmp_path, f"reward.sandbox_fusion.url={url}")
     score = get_custom_reward_fn(compose._compose(overrides))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from verl_msgrpo.rewards import code_isolation
-from verl_msgrpo.rewards.code_launch import IsolationError
+from verl_msgrpo.rewards.code import isolation
+from verl_msgrpo.rewards.code.runner import IsolationError
 
 SUM = "print(sum(map(int, input().split())))"
 
@@ -27,6 +27,6 @@ def calls(*pairs, name="f"):
 def skip_without(way):
     """Skips a test where a way of isolation does not work, saying why."""
     try:
-        code_isolation.choose(way)
+        isolation.choose(way)
     except IsolationError as error:
         pytest.skip(str(error))

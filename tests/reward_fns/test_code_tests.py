@@ -3,6 +3,7 @@ import json
 import logging
 import os
 import pickle
+import runpy
 import threading
 import time
 
@@ -12,7 +13,9 @@ import pytest
 
 from tests.reward_fns.code_rows import SUM, calls, fenced, skip_without, stdin_tests
 from tests.reward_fns.loading import BROKEN_GOLDS, BROKEN_SOLUTIONS, check_shape, load
-from verl_msgrpo.rewards import code_isolation
+from verl_msgrpo.common import once
+from verl_msgrpo.rewards import code_tests
+from verl_msgrpo.rewards.code import isolation
 
 KEYS = ["score", "acc", "passed", "format_ok", "truncated", "timeout", "error", "pred"]
 compute_score = load("code_tests")
@@ -29,7 +32,7 @@ def scored(solution, tests=ADD, extra_info=None, **options):
     return reward
 
 
-@pytest.fixture(params=["bubblewrap", "namespaces"])
+@pytest.fixture(params=["bubblewrap"])
 def way(request):
     skip_without(request.param)
     return {"isolation": request.param}
@@ -47,7 +50,7 @@ def programs_left():
     return [p for p in everyone if any("sandbox" in word for word in p.cmdline())]
 
 
-def test_k01_stdin_and_right(way):
+def test_stdin_and_right(way):
     assert code(SUM, **way)["score"] == 1
     assert code(SUM + "#" * 20, stdin_tests(("1 2", "4")), **way)["score"] == 0
 
@@ -56,8 +59,8 @@ def test_k01_stdin_and_right(way):
 @pytest.mark.parametrize(
     ("source", "expected", "score"),
     [
-        pytest.param("print('3 \\n\\n')", "3\r\n", 1, id="K02"),
-        pytest.param("print('a  b\\nc')", "a  b \r\nc\r\n", 1, id="K02-lines"),
+        pytest.param("print('3 \\n\\n')", "3\r\n", 1, id="blanks-and-windows"),
+        pytest.param("print('a  b\\nc')", "a  b \r\nc\r\n", 1, id="lines"),
         pytest.param("print('a b\\nc')", "a  b\nc", 0, id="blanks-inside"),
         pytest.param("print('a\\n\\nb')", "a\nb", 0, id="blank-line-inside"),
         pytest.param("print(1/3)", "0.333333", 1, id="decimal"),
@@ -102,9 +105,9 @@ def test_output(source, expected, score):
 @pytest.mark.parametrize(
     ("source", "expected", "score"),
     [
-        pytest.param("def f(x): return (x, 2)", "[1, 2]", 1, id="K05"),
-        pytest.param("def f(x): return [x, 2.0000001]", "[1, 2.0]", 1, id="K05-float"),
-        pytest.param("def f(x): return [x, 2.001]", "[1, 2.0]", 0, id="K05-float-wrong"),
+        pytest.param("def f(x): return (x, 2)", "[1, 2]", 1, id="tuple"),
+        pytest.param("def f(x): return [x, 2.0000001]", "[1, 2.0]", 1, id="float-in-a-list"),
+        pytest.param("def f(x): return [x, 2.001]", "[1, 2.0]", 0, id="float-wrong"),
         pytest.param("def f(x): return [(x, (2,))]", "[[1, [2]]]", 1, id="nested"),
         pytest.param("def f(x): return '1'", "1", 0, id="text-is-no-number"),
         pytest.param("def f(x): return {x: 2}", '{"1": 2}', 1, id="keys"),
@@ -119,12 +122,15 @@ def test_output(source, expected, score):
         ),
         pytest.param("def f(x):\n  print('[1, 2]')\n  return 5", "5", 1, id="prints"),
         pytest.param(
-            "import json\njson.dumps = lambda *a, **k: '9'\ndef f(x): 0", "7", 0, id="K10"
+            "import json\njson.dumps = lambda *a, **k: '9'\ndef f(x): 0", "7", 0, id="replaced-json"
         ),
-        pytest.param("print('7')\nimport sys; sys.exit(0)", "7", 0, id="K10-exit"),
-        pytest.param("print('7')\nimport os; os._exit(0)", "7", 0, id="K10-os-exit"),
+        pytest.param("print('7')\nimport sys; sys.exit(0)", "7", 0, id="call-exits"),
+        pytest.param("print('7')\nimport os; os._exit(0)", "7", 0, id="call-os-exits"),
         pytest.param(
-            "class X(int):\n  __eq__ = lambda *a: True\ndef f(x): return X(3)", "7", 0, id="K10-eq"
+            "class X(int):\n  __eq__ = lambda *a: True\ndef f(x): return X(3)",
+            "7",
+            0,
+            id="equals-everything",
         ),
         pytest.param(
             "def f(x):\n  l = []\n  for _ in range(10**5): l = [l]\n  return l", "7", 0, id="deep"
@@ -141,7 +147,7 @@ def test_arguments_stand_one_a_line():
     assert code("def f(a, b): return [b, *a[::-1]]", tests)["score"] == 1
 
 
-def test_k06_endless_program(way):
+def test_endless_program(way):
     started = time.monotonic()
     reward = code("while True: pass", timeout_s=1.0, **way)
     assert time.monotonic() - started < 60  # its limit, and what a busy machine adds
@@ -158,7 +164,7 @@ def test_k06_endless_program(way):
         "from threading import *\nwhile 1: Thread(target=Event().wait).start()",
     ],
 )
-def test_k08_fork_bomb(way, source):
+def test_fork_bomb(way, source):
     assert code(source, timeout_s=1.0, **way)["score"] == 0
     assert not programs_left()
     assert code(SUM, **way)["score"] == 1
@@ -173,13 +179,13 @@ def test_k08_fork_bomb(way, source):
         "open('x', 'wb').write(bytes(300 << 20))\nprint(3)",
     ],
 )
-def test_k09_memory_and_output_are_bounded(way, source):
+def test_memory_and_output_are_bounded(way, source):
     assert code(source, timeout_s=20.0, **way)["score"] == 0
     assert code(SUM, **way)["score"] == 1
 
 
 @pytest.mark.usefixtures("isolated")
-def test_k09_memory_of_many_processes():
+def test_memory_of_many_processes():
     source = """
 import os, time
 for _ in range(10):
@@ -194,7 +200,7 @@ print(3)
     assert (reward["score"], reward["timeout"]) == (0, 0)
 
 
-def test_k10_exit_alone_is_no_pass(way):
+def test_exit_alone_is_no_pass(way):
     for source in ("import sys; sys.exit(0)", "import os; os._exit(0)"):
         for tests in (ADD, calls(("1", "7"))):
             assert code(source, tests, **way)["score"] == 0
@@ -228,7 +234,7 @@ def test_k10_exit_alone_is_no_pass(way):
         ),
     ],
 )
-def test_k11_r04_tests_that_cannot_be_read(tests):
+def test_tests_that_cannot_be_read(tests):
     reward = code("def f(x): return x", tests)
     assert (reward["score"], reward["acc"], reward["error"]) == (0, 0, 1)
 
@@ -249,7 +255,7 @@ def test_k11_r04_tests_that_cannot_be_read(tests):
     ],
 )
 @pytest.mark.usefixtures("isolated")
-def test_k12_no_program(solution, format_ok, truncated):
+def test_no_program(solution, format_ok, truncated):
     reward = scored(solution)
     assert (reward["score"], reward["error"]) == (0, 0)
     assert (reward["format_ok"], reward["truncated"]) == (format_ok, truncated)
@@ -258,7 +264,7 @@ def test_k12_no_program(solution, format_ok, truncated):
 @pytest.mark.parametrize(
     ("solution", "score"),
     [
-        pytest.param(fenced("print(0)") + fenced(SUM), 1, id="K13"),
+        pytest.param(fenced("print(0)") + fenced(SUM), 1, id="last-of-two"),
         pytest.param(fenced(SUM) + fenced("print(0)"), 0, id="last-is-wrong"),
         pytest.param(fenced(SUM) + fenced("3", ""), 1, id="output-without-label"),
         pytest.param(fenced(SUM) + fenced("int main;", "cpp"), 1, id="other-language"),
@@ -274,7 +280,7 @@ def test_k12_no_program(solution, format_ok, truncated):
     ],
 )
 @pytest.mark.usefixtures("isolated")
-def test_k13_which_block(solution, score):
+def test_which_block(solution, score):
     assert scored(solution)["score"] == score
 
 
@@ -290,14 +296,14 @@ def test_k13_which_block(solution, score):
         "import sys; sys.stdin = sys.stdout = None",
     ],
 )
-def test_k15_crashes(way, source):
+def test_crashes(way, source):
     tests = stdin_tests(("1 2", "3"), ("3 4", "7"))
     assert code(source, tests, **way)["passed"] == 0
     crashing_first = f"n = input()\nif n == '1 2':\n    {source}\nprint(7)"
     assert code(crashing_first, tests, **way)["passed"] == 0.5
 
 
-def test_k17_secrets_home_and_network(way, tmp_path, monkeypatch):
+def test_secrets_home_and_network(way, tmp_path, monkeypatch):
     (tmp_path / "x").write_text("7")
     tmp_path.chmod(0o777)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -321,7 +327,7 @@ print(os.environ.get("SECRET", "none"), os.listdir("."))
 
 
 @pytest.mark.usefixtures("isolated")
-def test_k18_share_of_tests_passed():
+def test_share_of_tests_passed():
     half = stdin_tests(("1 2", "3"), ("3 4", "8"))
     reward = code(SUM, half)
     assert (reward["score"], reward["acc"], reward["passed"]) == (0, 0, 0.5)
@@ -332,7 +338,7 @@ def test_k18_share_of_tests_passed():
 
 
 @pytest.mark.usefixtures("isolated")
-def test_k18_all_tests_count_those_too_that_it_did_not_come_to():
+def test_all_tests_count_those_too_that_it_did_not_come_to():
     many = stdin_tests(*[(f"{n} 0", str(n)) for n in range(20)])
     assert code(SUM, many)["acc"] == 1
     assert code("n = int(input().split()[0])\nprint(n if n < 15 else 0)", many)["passed"] == 0.75
@@ -342,32 +348,43 @@ def test_k18_all_tests_count_those_too_that_it_did_not_come_to():
     assert reward["passed"] <= 10 / 20
 
 
-def test_k20_without_isolation_no_program_runs(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(code_isolation, "_fault", lambda name: "it is absent")
-    code_isolation._tried.cache_clear()
-    try:
-        marker = tmp_path / "ran"
-        tmp_path.chmod(0o777)
-        for isolation in ("auto", "bubblewrap", "namespaces", "limits", "nonsense", None):
-            source = f"open({str(marker)!r}, 'w')\n{SUM}"
-            reward = code(source, isolation=isolation)
-            assert (reward["score"], reward["passed"], reward["error"]) == (0, 0, 1)
-        assert not marker.exists()
-    finally:
-        code_isolation._tried.cache_clear()
+def test_without_isolation_no_program_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(isolation, "_fault", lambda name: "it is absent")
+    marker = tmp_path / "ran"
+    tmp_path.chmod(0o777)
+    source = f"open({str(marker)!r}, 'w')\n{SUM}"
+    for wanted in ("auto", "bubblewrap", "namespaces", "limits", "nonsense", None):
+        reward = code(source, isolation=wanted)
+        assert (reward["score"], reward["passed"], reward["error"]) == (0, 0, 1)
+    assert not marker.exists()
 
 
-def test_k20_a_weaker_way_says_so(monkeypatch, caplog):
-    monkeypatch.setattr(code_isolation, "_fault", lambda name: "no" if name[0] == "b" else "")
-    code_isolation._tried.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING):
-            assert code_isolation.choose() == code_isolation.choose() == "namespaces"
-            assert code_isolation.choose("limits") == "limits"
-        assert [record.getMessage().count("ot isolated:") for record in caplog.records] == [1, 0]
-        assert "NOT isolated" in caplog.records[1].getMessage()
-    finally:
-        code_isolation._tried.cache_clear()
+def load_anew():
+    runpy.run_path(code_tests.__file__)
+
+
+def test_without_bubblewrap_one_line_at_load_says_what_is_in_force(monkeypatch, caplog):
+    monkeypatch.setattr(isolation.shutil, "which", lambda name: None)
+    once.forget()
+    with caplog.at_level(logging.WARNING):
+        load_anew()
+        load_anew()
+    (record,) = caplog.records
+    said = record.getMessage()
+    assert "\n" not in said
+    assert said.startswith(
+        "code_tests: programs are not run: isolation=bubblewrap does not work here"
+    )
+    assert "apt install bubblewrap" in said
+    assert "isolation=limits, which does NOT isolate" in said
+
+
+def test_with_bubblewrap_nothing_is_said_at_load(monkeypatch, caplog):
+    monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
+    once.forget()
+    with caplog.at_level(logging.WARNING):
+        load_anew()
+    assert caplog.records == []
 
 
 @pytest.mark.usefixtures("isolated")
@@ -405,7 +422,7 @@ def test_forms_of_calls():
 
 
 @pytest.mark.usefixtures("isolated")
-def test_r01_r11_from_threads_and_inside_a_running_loop():
+def test_from_threads_and_inside_a_running_loop():
     found = []
     threads = [threading.Thread(target=lambda: found.append(code(SUM))) for _ in range(6)]
     for thread in threads:
@@ -420,13 +437,13 @@ def test_r01_r11_from_threads_and_inside_a_running_loop():
     assert not programs_left()
 
 
-def test_r03_r04_same_keys_and_never_an_exception():
+def test_same_keys_and_never_an_exception():
     for solution in BROKEN_SOLUTIONS:
         assert scored(solution)["score"] == 0
 
 
 @pytest.mark.usefixtures("isolated")
-def test_r08_one_score_each_and_the_program_whole():
+def test_one_score_each_and_the_program_whole():
     sources = [SUM, "print(4)", "", "x" * 100, SUM + "\n"]
     rewards = [code(source) for source in sources]
     assert [reward["score"] for reward in rewards] == [1, 0, 0, 0, 1]
@@ -434,7 +451,7 @@ def test_r08_one_score_each_and_the_program_whole():
 
 
 @pytest.mark.usefixtures("isolated")
-def test_r09_missing_extras():
+def test_missing_extras():
     for extra_info in (None, {}, {"index": 3}, "text", np.array([1])):
         assert code(SUM, ADD, extra_info, unknown=1)["score"] == 1
 

@@ -150,7 +150,7 @@ def test_verl_s_own_scorer_itself():
     assert dispatch("no/such.set", "7", "7")["error"] == 1
 
 
-def test_r03_r04_same_keys_and_never_an_exception(verl_scorer):
+def test_same_keys_and_never_an_exception(verl_scorer):
     verl_scorer.result = 0.0
     sources = ["math_dapo", "INK-USC/riddle_sense", "apps", "nq", "openai/gsm8k", "other"]
     sources += [None, 7, ["nq"], b"nq"]

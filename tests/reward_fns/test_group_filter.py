@@ -33,12 +33,12 @@ def kept(responses, metric, monkeypatch):
     return dropped == set()
 
 
-def test_a14_a_group_that_is_all_wrong_is_dropped_by_acc_whatever_its_form_earns(monkeypatch):
+def test_a_group_that_is_all_wrong_is_dropped_by_acc_whatever_its_form_earns(monkeypatch):
     all_wrong = [WRONG_BOX, WRONG_GUESS, WRONG_BOX, WRONG_GUESS]  # scores .1, 0, .1, 0
     assert not kept(all_wrong, "acc", monkeypatch)
     assert kept(all_wrong, "reward", monkeypatch)  # by the score, form alone would be learnt
 
 
-def test_a14_a_group_with_both_is_kept(monkeypatch):
+def test_a_group_with_both_is_kept(monkeypatch):
     assert kept([RIGHT_BOX, WRONG_BOX], "acc", monkeypatch)
     assert not kept([RIGHT_BOX, RIGHT_BOX], "acc", monkeypatch)

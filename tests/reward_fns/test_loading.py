@@ -43,7 +43,7 @@ print("torch" in sys.modules, "verl" in sys.modules)
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.split() == ["1.0", "False", "False"], done.stderr
-    # Where bubblewrap is missing, the first call says by what programs are isolated instead.
+    # Where bubblewrap is missing, the reward for programs says so when it is loaded.
     said = [line for line in done.stderr.splitlines() if "bubblewrap does not work" not in line]
     assert said == []
 

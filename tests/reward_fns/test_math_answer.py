@@ -28,38 +28,38 @@ def case(name, gold, solution, expected):
 @pytest.mark.parametrize(
     ("gold", "solution", "expected"),
     [
-        case("M01", "1/3", r"\boxed{\frac13}", 1),
-        case("M02", r"\frac{2}{3}", r"\boxed{\dfrac{2}{3}}", 1),
-        case("M03", "840", r"… \boxed{840}., but … **Final Answer** \boxed{840}", 1),
-        case("M05", r"28\%", r"\boxed{28 percent}", 1),
-        case("M06", r"28\%", r"\boxed{28}", 1),
-        case("M06-share", r"28\%", r"\boxed{0.28}", 1),
-        case("M07", "5", r"First \boxed{5}. No: \boxed{7}", 0),
-        case("M08", "7", r"First \boxed{5}. No: \boxed{7}", 1),
-        case("M11", r"\frac{1}{2^{99}}", r"\boxed{\frac{1}{2^{98}}}", 0),
-        case("M13", r"(-\infty,3)", r"\boxed{x<3}", 1),
-        case("M13-swapped", "x<3", r"\boxed{(-\infty,3)}", 1),
-        case("M15", "0,1", r"\boxed{(0,1)}", 1),
-        case("M15-list", "0,1", r"\boxed{0,1}", 1),
-        case("M15-no-comma", "0,1", r"\boxed{01}", 0),
-        case("M15-decimal", "0,1", r"\boxed{0.1}", 0),
-        case("M16", "1000", r"\boxed{1,000}", 1),
-        case("M18", "2", "The answer is 2 2/3", 0),
-        case("M18-mixed", "8/3", r"\boxed{2 2/3}", 1),
-        case("M19", "42", r"\fbox{42}", 1),
-        case("M20", "42", "I tried 42 but do not know", 0),
-        case("M21", "42", r"<tool_response>\boxed{42}</tool_response> Hm.", 0),
-        case("M22", "73", "✅ Final Answer: **73**", 0),
-        case("M23", "5", r"\boxed{5\text{ cm}}", 1),
-        case("M23-assignment", "5", r"\boxed{x=5}", 1),
-        case("M23-degrees", "90", r"\boxed{90^\circ}", 1),
-        case("M24", r"\frac13", r"\boxed{0.333333}", 1),
-        case("M24-short", r"\frac13", r"\boxed{0.33}", 0),
-        case("M27", "5", r"\boxed{}", 0),
-        case("M27-open", "5", r"\boxed{5", 0),
-        case("M27-empty", "5", "", 0),
-        case("M27-command", "5", r"Mark your solution with \boxed", 0),
-        case("M30", "B", r"\boxed{\text{B}}", 1),
+        case("frac", "1/3", r"\boxed{\frac13}", 1),
+        case("dfrac", r"\frac{2}{3}", r"\boxed{\dfrac{2}{3}}", 1),
+        case("repeated-box", "840", r"… \boxed{840}., but … **Final Answer** \boxed{840}", 1),
+        case("percent-word", r"28\%", r"\boxed{28 percent}", 1),
+        case("percent-missing", r"28\%", r"\boxed{28}", 1),
+        case("percent-as-share", r"28\%", r"\boxed{0.28}", 1),
+        case("first-of-two-boxes", "5", r"First \boxed{5}. No: \boxed{7}", 0),
+        case("last-of-two-boxes", "7", r"First \boxed{5}. No: \boxed{7}", 1),
+        case("tiny-numbers-differ", r"\frac{1}{2^{99}}", r"\boxed{\frac{1}{2^{98}}}", 0),
+        case("relation-for-interval", r"(-\infty,3)", r"\boxed{x<3}", 1),
+        case("interval-for-relation", "x<3", r"\boxed{(-\infty,3)}", 1),
+        case("tuple-for-list", "0,1", r"\boxed{(0,1)}", 1),
+        case("list", "0,1", r"\boxed{0,1}", 1),
+        case("comma-dropped", "0,1", r"\boxed{01}", 0),
+        case("comma-is-no-point", "0,1", r"\boxed{0.1}", 0),
+        case("thousands", "1000", r"\boxed{1,000}", 1),
+        case("mixed-number-without-box", "2", "The answer is 2 2/3", 0),
+        case("mixed-number", "8/3", r"\boxed{2 2/3}", 1),
+        case("fbox", "42", r"\fbox{42}", 1),
+        case("number-in-the-text", "42", "I tried 42 but do not know", 0),
+        case("box-in-observation", "42", r"<tool_response>\boxed{42}</tool_response> Hm.", 0),
+        case("bold-answer", "73", "✅ Final Answer: **73**", 0),
+        case("unit", "5", r"\boxed{5\text{ cm}}", 1),
+        case("assignment", "5", r"\boxed{x=5}", 1),
+        case("degrees", "90", r"\boxed{90^\circ}", 1),
+        case("six-places", r"\frac13", r"\boxed{0.333333}", 1),
+        case("two-places", r"\frac13", r"\boxed{0.33}", 0),
+        case("empty-box", "5", r"\boxed{}", 0),
+        case("open-box", "5", r"\boxed{5", 0),
+        case("empty", "5", "", 0),
+        case("command-alone", "5", r"Mark your solution with \boxed", 0),
+        case("text-in-a-box", "B", r"\boxed{\text{B}}", 1),
     ],
 )
 def test_cases(gold, solution, expected):
@@ -144,7 +144,7 @@ def test_equality(gold, content, expected):
         (r"<information>\boxed{1}", ""),
     ],
 )
-def test_r08_the_box_is_recorded_whole(solution, expected):
+def test_the_box_is_recorded_whole(solution, expected):
     assert math(solution, "no such answer")["pred"] == expected
 
 
@@ -158,10 +158,10 @@ def test_truncated():
 @pytest.mark.parametrize(
     ("gold", "solution", "expected"),
     [
-        case("M22", "73", "✅ Final Answer: **73**", 1),
-        case("M18", "2", "The answer is 2 2/3", 0),
-        case("M18-mixed", "8/3", "The answer is 2 2/3", 1),
-        case("M20", "42", "I tried 42 but do not know", 0),
+        case("bold-answer", "73", "✅ Final Answer: **73**", 1),
+        case("mixed-number-without-box", "2", "The answer is 2 2/3", 0),
+        case("mixed-number", "8/3", "The answer is 2 2/3", 1),
+        case("number-in-the-text", "42", "I tried 42 but do not know", 0),
         case("latex", "1/2", r"The final answer is \(\frac{1}{2}\).", 1),
         case("clause", "42", "the answer is 42 because 3 of them", 1),
         case("last", "42", "The answer is 7. No, the answer is 42.", 1),
@@ -184,7 +184,7 @@ def test_weights_and_forms_of_the_gold():
     assert [math(r"\boxed{7}", gold)["score"] for gold in golds] == [1] * len(golds)
 
 
-def test_r01_r11_from_a_thread_and_inside_a_running_loop():
+def test_from_a_thread_and_inside_a_running_loop():
     found = []
     solution = r"\boxed{\frac12}"
     thread = threading.Thread(target=lambda: found.append(math(solution, "1/2")))
@@ -197,7 +197,7 @@ def test_r01_r11_from_a_thread_and_inside_a_running_loop():
     assert [reward["score"] for reward in (*found, asyncio.run(inside()))] == [1.0, 1.0]
 
 
-def test_r02_endless_algebra_is_stopped_and_the_pool_stays_healthy():
+def test_endless_algebra_is_stopped_and_the_pool_stays_healthy():
     for poison in ENDLESS * 8:
         reward = math(poison, "7", timeout_s=0.2)
         assert reward["score"] == 0
@@ -207,7 +207,7 @@ def test_r02_endless_algebra_is_stopped_and_the_pool_stays_healthy():
     assert math(r"\boxed{\frac12}", "1/2")["score"] == 1
 
 
-def test_r03_r04_same_keys_and_never_an_exception():
+def test_same_keys_and_never_an_exception():
     for gold in BROKEN_GOLDS[:-1]:
         assert math(r"\boxed{5}", gold)["error"] == 1
     for solution in [*BROKEN_SOLUTIONS, "\\boxed{\ud800}", "\\boxed{\x00}"]:

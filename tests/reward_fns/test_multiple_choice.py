@@ -19,23 +19,27 @@ def mcq(solution, gold, extra_info=FOUR, **options):
 @pytest.mark.parametrize(
     ("gold", "solution", "expected"),
     [
-        pytest.param("B", "The answer is B because a car moves.", 1, id="C01"),
-        pytest.param("B", "The answer is B. Note that A is a common distractor.", 1, id="C03"),
-        pytest.param("C", "Antwort:\n\nAntwort: C", 1, id="C05"),
-        pytest.param("D", r"\boxed{C} … \boxed{D}", 1, id="C07-four"),
-        pytest.param("A", r"\boxed{A or B or C}", 0, id="C08"),
-        pytest.param("A", "<answer>A, B</answer>", 0, id="C08-tag"),
-        pytest.param("A", "<answer></answer>", 0, id="C09"),
-        pytest.param("A", "", 0, id="C09-empty"),
-        pytest.param("A", "A", 1, id="C11"),
-        pytest.param("B", "I first thought answer: A. On reflection, answer: B", 1, id="C13"),
+        pytest.param("B", "The answer is B because a car moves.", 1, id="article-is-no-vote"),
+        pytest.param(
+            "B", "The answer is B. Note that A is a common distractor.", 1, id="distractor-named"
+        ),
+        pytest.param("C", "Antwort:\n\nAntwort: C", 1, id="german"),
+        pytest.param("D", r"\boxed{C} … \boxed{D}", 1, id="last-box"),
+        pytest.param("A", r"\boxed{A or B or C}", 0, id="hedging-in-a-box"),
+        pytest.param("A", "<answer>A, B</answer>", 0, id="hedging-in-tags"),
+        pytest.param("A", "<answer></answer>", 0, id="empty-tag"),
+        pytest.param("A", "", 0, id="empty"),
+        pytest.param("A", "A", 1, id="bare-letter"),
+        pytest.param(
+            "B", "I first thought answer: A. On reflection, answer: B", 1, id="last-statement"
+        ),
     ],
 )
 def test_cases(gold, solution, expected):
     assert mcq(solution, gold)["acc"] == mcq(solution, gold)["score"] == expected
 
 
-def test_c07_the_last_box_of_five_options():
+def test_the_last_box_of_five_options():
     solution = r"\boxed{C} … \boxed{E}"
     assert mcq(solution, "E", {"num_options": 5})["score"] == 1
     assert mcq(solution, "E", {})["score"] == 1
@@ -160,7 +164,7 @@ def test_the_gold_may_be_written_in_any_way():
         assert mcq("<answer>B</answer>", gold)["score"] == 1
 
 
-def test_r03_r04_same_keys_and_never_an_exception():
+def test_same_keys_and_never_an_exception():
     for gold in [*BROKEN_GOLDS, "car", ["A", "B"], 1]:
         assert mcq("<answer>A</answer>", gold)["error"] == 1
     for solution in BROKEN_SOLUTIONS:

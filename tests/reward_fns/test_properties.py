@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from tests.reward_fns.loading import check_shape, load
 
 pytest.importorskip("math_verify")
-from verl_msgrpo.rewards import code_isolation, code_runner, code_values, math_answer
-from verl_msgrpo.rewards.code_blocks import python_blocks
-from verl_msgrpo.rewards.code_cases import read_tests
-from verl_msgrpo.rewards.code_prelude import prelude
+from verl_msgrpo.rewards import code_tests, math_answer
+from verl_msgrpo.rewards.code import runner
+from verl_msgrpo.rewards.code.cases import canonical_json, read_cases
+from verl_msgrpo.rewards.code.runner import prelude
 from verl_msgrpo.rewards.ground_truth import GroundTruthError
-from verl_msgrpo.rewards.math_pool import Verdict
+from verl_msgrpo.rewards.math.pool import Verdict
+from verl_msgrpo.rewards.response import python_blocks
 from verl_msgrpo.rewards.sources import TABLE
 
 NAMES = ["math_answer", "multiple_choice", "search_qa", "code_tests", "dispatch"]
@@ -90,14 +91,15 @@ def stand_ins(monkeypatch):
             assert len(answer) <= math_answer.MAX_ANSWER_CHARS
             return Verdict(len(answer) % 2 == 0)
 
-    def run(way, program, inputs, judge, limit_s, memory_mb):
+    def run(sandbox, program, inputs, judge, limit_s):
         for number in range(len(inputs)):
             judge(number, program.source[number:].encode("utf-8", "replace"))
-        return code_runner.End(timeout=len(program.source) % 3 == 0)
+        return runner.End(timeout=len(program.source) % 3 == 0)
 
     monkeypatch.setattr(math_answer, "shared_pool", lambda workers: Pool())
-    monkeypatch.setattr(code_isolation, "choose", lambda wanted: wanted)
-    monkeypatch.setattr(code_runner, "run", run)
+    monkeypatch.setattr(code_tests, "choose", lambda wanted: wanted)
+    monkeypatch.setattr(code_tests, "launch", lambda way, memory_bytes: way)
+    monkeypatch.setattr(runner, "run", run)
     scorer = types.ModuleType("verl.utils.reward_score")
     scorer.default_compute_score = lambda source, text, *_: {"score": len(text), "pred": text}
     for module in (types.ModuleType("verl"), types.ModuleType("verl.utils"), scorer):
@@ -153,10 +155,11 @@ def test_a_block_is_found_as_it_was_written(source):
 @relaxed
 def test_any_ground_truth_is_read_or_refused(gold, extra_info):
     try:
-        suite = read_tests(gold, extra_info)
+        suite = read_cases(gold, extra_info)
     except GroundTruthError:
         return
     assert suite.cases
+    assert read_cases(canonical_json(suite)) == suite
 
 
 values = st.recursive(
@@ -173,17 +176,17 @@ values = st.recursive(
 def test_a_value_equals_itself_and_any_bytes_can_be_compared(value, data):
     # Infinity has no sensible distance from itself, and is no JSON.
     if "Infinity" not in json.dumps(value):
-        assert code_values.same_value(json.dumps(value).encode(), value)
-    assert code_values.same_value(data, value) in (True, False)
+        assert code_tests.same_value(json.dumps(value).encode(), value)
+    assert code_tests.same_value(data, value) in (True, False)
 
 
 @given(texts, texts, st.binary(max_size=200))
 @relaxed
 def test_an_output_equals_itself_and_any_bytes_can_be_compared(text, other, data):
     encoded = text.encode("utf-8", "replace")
-    assert code_values.same_output(encoded, encoded.decode())
-    assert code_values.same_output(encoded, other) in (True, False)
-    assert code_values.same_output(data, text) in (True, False)
+    assert code_tests.same_output(encoded, encoded.decode())
+    assert code_tests.same_output(encoded, other) in (True, False)
+    assert code_tests.same_output(data, text) in (True, False)
 
 
 @pytest.mark.parametrize("unit", ["1", "1.", "-", "1e9", "1 ", "[", "[[],", "9" * 5000 + " ", "\n"])
@@ -191,8 +194,8 @@ def test_hostile_output_is_compared_quickly(unit):
     data = (unit * (1_000_000 // len(unit))).encode()
     started = time.monotonic()
     for expected in ("7", "7.5", "1 2 3.5", data.decode()[: len(data) // 4], data.decode()):
-        code_values.same_output(data, expected)
-        code_values.same_output(data, expected + "x")
+        code_tests.same_output(data, expected)
+        code_tests.same_output(data, expected + "x")
     for value in (7, [7], [[]] * 10):
-        assert not code_values.same_value(data, value)
+        assert not code_tests.same_value(data, value)
     assert time.monotonic() - started < LIMIT_S

@@ -24,29 +24,31 @@ def qa(solution, gold, extra_info=None, **options):
 @pytest.mark.parametrize(
     ("gold", "solution", "em", "f1"),
     [
-        pytest.param("beatles", "<answer>The Beatles!</answer>", 1, 1, id="Q01"),
-        pytest.param("Paris", "<answer>Paris, France</answer>", 0, 2 / 3, id="Q02"),
-        pytest.param("yes", "<answer>yes, it is</answer>", 0, 0, id="Q04"),
-        pytest.param("no", "<answer>There is nothing</answer>", 0, 0, id="Q05"),
-        pytest.param("A", "<answer>A</answer>", 1, 1, id="Q06"),
-        pytest.param("3.14", "<answer>(3.14).</answer>", 1, 1, id="Q08"),
-        pytest.param("3.14", "<answer>314</answer>", 0, 0, id="Q08-without-point"),
-        pytest.param(["NYC", "New York City"], "<answer>nyc</answer>", 1, 1, id="Q11"),
-        pytest.param(np.array(["NYC", "New York City"]), "<answer>nyc</answer>", 1, 1, id="Q11-np"),
-        pytest.param({"target": ["NYC"]}, "<answer>nyc</answer>", 1, 1, id="Q11-search-r1"),
-        pytest.param("Paris", "<answer>Rome</answer> no <answer>Paris</answer>", 1, 1, id="Q12"),
+        pytest.param("beatles", "<answer>The Beatles!</answer>", 1, 1, id="article-and-mark"),
+        pytest.param("Paris", "<answer>Paris, France</answer>", 0, 2 / 3, id="more-words"),
+        pytest.param("yes", "<answer>yes, it is</answer>", 0, 0, id="yes-in-part"),
+        pytest.param("no", "<answer>There is nothing</answer>", 0, 0, id="no-in-a-word"),
+        pytest.param("A", "<answer>A</answer>", 1, 1, id="article-alone"),
+        pytest.param("3.14", "<answer>(3.14).</answer>", 1, 1, id="decimal-point"),
+        pytest.param("3.14", "<answer>314</answer>", 0, 0, id="without-point"),
+        pytest.param(["NYC", "New York City"], "<answer>nyc</answer>", 1, 1, id="several"),
+        pytest.param(np.array(["NYC", "New York City"]), "<answer>nyc</answer>", 1, 1, id="array"),
+        pytest.param({"target": ["NYC"]}, "<answer>nyc</answer>", 1, 1, id="search-r1"),
+        pytest.param(
+            "Paris", "<answer>Rome</answer> no <answer>Paris</answer>", 1, 1, id="last-tag"
+        ),
         pytest.param(
             "Paris",
             "<tool_response>x <answer>Paris</answer> y</tool_response> I don't know",
             0,
             0,
-            id="Q13",
+            id="observation",
         ),
-        pytest.param("Paris", "Paris", 0, 0, id="Q14"),
-        pytest.param("Paris", "<answer>Paris", 0, 0, id="Q14-open"),
-        pytest.param("Paris", "<answer><answer>Paris</answer>", 1, 1, id="Q14-nested"),
-        pytest.param("Paris", "<answer>Paris</answer>" * 12, 0, 0, id="Q15"),
-        pytest.param("Paris", "<answer>Paris</answer>", 1, 1, id="R06"),
+        pytest.param("Paris", "Paris", 0, 0, id="no-tag"),
+        pytest.param("Paris", "<answer>Paris", 0, 0, id="left-open"),
+        pytest.param("Paris", "<answer><answer>Paris</answer>", 1, 1, id="nested"),
+        pytest.param("Paris", "<answer>Paris</answer>" * 12, 0, 0, id="too-many-tags"),
+        pytest.param("Paris", "<answer>Paris</answer>", 1, 1, id="one-tag"),
         # The same kinds in other clothes.
         pytest.param("yes", "<answer>Yes.</answer>", 1, 1, id="yes"),
         pytest.param("yes", "<answer>no</answer>", 0, 0, id="yes-no"),
@@ -77,7 +79,7 @@ def test_exact_match_and_f1(gold, solution, em, f1):
     assert reward["f1"] == pytest.approx(f1)
 
 
-def test_q05_substring_matches_whole_words_only():
+def test_substring_matches_whole_words_only():
     assert qa("<answer>There is nothing</answer>", "no", metric="sub_em")["acc"] == 0
     assert qa("<answer>no one knows</answer>", "no", metric="sub_em")["acc"] == 0
     assert qa("<answer>in Paris, France</answer>", "Paris", metric="sub_em")["acc"] == 1
@@ -125,7 +127,7 @@ def test_truncated():
     assert qa("<answer>Paris</answer>", "Paris")["truncated"] == 0
 
 
-def test_r03_r04_same_keys_and_never_an_exception():
+def test_same_keys_and_never_an_exception():
     for gold in BROKEN_GOLDS[:-1]:
         assert qa("<answer>x</answer>", gold) | {"pred": ""} == {
             **dict.fromkeys(KEYS, 0.0),
@@ -136,7 +138,7 @@ def test_r03_r04_same_keys_and_never_an_exception():
         assert qa(solution, "Paris")["score"] == 0
 
 
-def test_r04_many_failures_raise_an_alarm(monkeypatch, caplog):
+def test_many_failures_raise_an_alarm(monkeypatch, caplog):
     # Its own: the one that all calls share may stand anywhere in its window of 200.
     monkeypatch.setattr(search_qa, "_ALARM", Alarm("search_qa"))
     for _ in range(400):
@@ -145,19 +147,19 @@ def test_r04_many_failures_raise_an_alarm(monkeypatch, caplog):
     assert len(caplog.records) <= 4
 
 
-def test_r08_one_score_each_and_the_answer_whole():
+def test_one_score_each_and_the_answer_whole():
     solutions = ["<answer>137</answer>", "", "<answer>7", "<answer>8</answer>", "<answer>"]
     rewards = [qa(solution, "8") for solution in solutions]
     assert [reward["score"] for reward in rewards] == [0, 0, 0, 1, 0]
     assert rewards[0]["pred"] == "137"
 
 
-def test_r09_missing_extras():
+def test_missing_extras():
     for extra_info in (None, {}, {"index": 3}, "text", np.array([1])):
         assert qa("<answer>Paris</answer>", "Paris", extra_info, unknown=1)["score"] == 1
 
 
-def test_r01_r11_from_a_thread_and_inside_a_running_loop():
+def test_from_a_thread_and_inside_a_running_loop():
     found = []
     thread = threading.Thread(target=lambda: found.append(qa("<answer>a b</answer>", "a b")))
     thread.start()

@@ -17,7 +17,7 @@ from verl_msgrpo.common.row_keys import row_key
 from verl_msgrpo.common.text import digest
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.report.runs import Run, whole_lines
-from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS
+from verl_msgrpo.rewards.response import OBSERVATION_TAGS
 
 FOLDERS = ("rollouts", "validation")  # of a run; the first one with a dump in it
 _LAYOUT = frozenset({"input", "output", "gts", "score", "step", "uid", "reward"})

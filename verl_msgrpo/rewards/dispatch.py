@@ -14,14 +14,15 @@ import importlib
 import math
 from collections.abc import Mapping
 
-from verl_msgrpo.rewards.model_text import final_turn, is_cut_off
-from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
+from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, scored
+from verl_msgrpo.rewards.response import final_turn, is_cut_off
 from verl_msgrpo.rewards.sources import REWARDS, is_scored_by_verl, reward_name_of
 
 PARTS = ("em", "f1", "sub_em", "hedged", "passed")
 _ALARM = Alarm("dispatch")
 
 
+@scored(_ALARM, keys=PARTS)
 def compute_score(
     data_source: object,
     solution_str: object,
@@ -34,7 +35,7 @@ def compute_score(
     code_tests: Mapping[str, object] | None = None,
     search_qa: Mapping[str, object] | None = None,
     **_: object,
-) -> Reward:
+) -> Outcome | Reward:
     """Scores one response by the reward of its task; never raises.
 
     Args:
@@ -58,28 +59,21 @@ def compute_score(
         "code_tests": code_tests,
         "search_qa": search_qa,
     }
-    scored: Reward | None = None
-
-    def score() -> Outcome:
-        nonlocal scored
-        source = str(data_source)
-        task = (tasks or {}).get(source) or reward_name_of(source)
-        if task is None and is_scored_by_verl(source):
-            return _by_verl(source, solution_str, ground_truth, extra_info)
-        if task is None:
-            raise ValueError(
-                f"no reward is known for data_source {source!r}; name one of {', '.join(REWARDS)}: "
-                f"+reward.custom_reward_function.reward_kwargs.tasks={{{source!r}: <reward>}}"
-            )
-        if task not in REWARDS:
-            raise ValueError(f"{source!r} has task {task!r}, none of {', '.join(REWARDS)}")
-        module = importlib.import_module(f"verl_msgrpo.rewards.{task}")
-        arguments = (data_source, solution_str, ground_truth, extra_info)
-        scored = module.compute_score(*arguments, **(options[task] or {}))
-        return Outcome()
-
-    result = score_safely(score, keys=PARTS, alarm=_ALARM, format_bonus=0.0)
-    return result if scored is None else {key: scored.get(key, 0.0) for key in result}
+    source = str(data_source)
+    task = (tasks or {}).get(source) or reward_name_of(source)
+    if task is None and is_scored_by_verl(source):
+        return _by_verl(source, solution_str, ground_truth, extra_info)
+    if task is None:
+        raise ValueError(
+            f"data_source {source!r} has no reward; reward_kwargs.tasks={{{source!r}:math_answer}} "
+            f"gives it one of {', '.join(REWARDS)}"
+        )
+    if task not in REWARDS:
+        raise ValueError(f"{source!r} has task {task!r}, none of {', '.join(REWARDS)}")
+    module = importlib.import_module(f"verl_msgrpo.rewards.{task}")
+    row = (data_source, solution_str, ground_truth, extra_info)
+    reward: Reward = module.compute_score(*row, **(options[task] or {}))
+    return reward
 
 
 def _by_verl(

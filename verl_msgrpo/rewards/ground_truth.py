@@ -3,8 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-
-import numpy as np
+from numbers import Number
 
 
 class GroundTruthError(ValueError):
@@ -23,11 +22,11 @@ def accepted_answers(ground_truth: object) -> list[str]:
             ground_truth = json.loads(ground_truth)
     if isinstance(ground_truth, Mapping):
         ground_truth = ground_truth.get("target")
-    if isinstance(ground_truth, np.ndarray):
+    if hasattr(ground_truth, "ravel"):  # an array; numpy need not be imported for that
         ground_truth = ground_truth.ravel().tolist()
     several = isinstance(ground_truth, Iterable) and not isinstance(ground_truth, str | bytes)
     items = list(ground_truth) if several else [ground_truth]  # type: ignore[call-overload]
-    texts = [str(item).strip() for item in items if isinstance(item, str | int | float | np.number)]
+    texts = [str(item).strip() for item in items if isinstance(item, str | Number)]
     if not any(texts):
         raise GroundTruthError(f"no answer in the ground truth, which is a {type(ground_truth)}")
     return [text for text in texts if text]

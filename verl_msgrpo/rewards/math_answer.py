@@ -5,32 +5,39 @@ The rules:
 - Strict, the default: the answer is the `\boxed{}` (or `\fbox{}`) of the final turn that closes
   last. Boxes in observations never count, nor do earlier boxes. `lenient=True` also takes what
   follows the last "answer is" or "answer:" where there is no box; a number elsewhere never counts.
-- It is right if it equals an accepted answer, by math-verify and the rules of `math_equal`: a
+- It is right if it equals an accepted answer, by math-verify and the rules of `math.equal`: a
   decimal has to be exact, or to have at least six places and equal the right answer rounded to its
   places; "28\%" equals 28 and 0.28; "0,1" is a list without order; `x<3` equals `(-\infty,3)`.
 - A check that takes longer than `timeout_s` is stopped and the answer wrong, `timeout` = 1. So is
   an answer of more than 2,000 characters, unchecked.
 """
 
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from verl_msgrpo.rewards.extract import boxes
+from verl_msgrpo.common.numbers import integer, real
 from verl_msgrpo.rewards.ground_truth import accepted_answers
-from verl_msgrpo.rewards.math_pool import WORKERS, Verdict, shared_pool
-from verl_msgrpo.rewards.math_text import plain_integer, stated_answer
-from verl_msgrpo.rewards.model_text import OBSERVATION_TAGS, final_turn, is_cut_off
-from verl_msgrpo.rewards.outcome import Alarm, Outcome, Reward, score_safely
-from verl_msgrpo.rewards.settings import at_least
+from verl_msgrpo.rewards.math.pool import WORKERS, Verdict, shared_pool
+from verl_msgrpo.rewards.outcome import Alarm, Outcome, scored
+from verl_msgrpo.rewards.response import (
+    OBSERVATION_TAGS,
+    boxes,
+    final_turn,
+    is_cut_off,
+    stated_answer,
+)
 
 if find_spec("math_verify") is None:
     raise ImportError("math_answer needs math-verify: pip install 'verl-msgrpo[rewards]'")
 
 MAX_ANSWER_CHARS = 2000
 SHORTEST_S = 0.01
+_INTEGER = re.compile(r"[+-]?(?:\d{1,40}|\d{1,3}(?:,\d{3}){1,12})")
 _ALARM = Alarm("math_answer")
 
 
+@scored(_ALARM)
 def compute_score(
     data_source: object,
     solution_str: object,
@@ -43,7 +50,7 @@ def compute_score(
     workers: int = WORKERS,
     observation_tags: Sequence[str] = OBSERVATION_TAGS,
     **_: object,
-) -> Reward:
+) -> Outcome:
     r"""Scores one response; never raises.
 
     Args:
@@ -61,29 +68,25 @@ def compute_score(
         `score` = (1 - format_bonus) * acc + format_bonus * format_ok, `acc`, `format_ok`,
         `truncated`, `timeout`, `error`, `pred`.
     """
-
-    def score() -> Outcome:
-        at_least(SHORTEST_S, timeout_s=timeout_s)
-        at_least(1, workers=workers)
-        golds = [_unboxed(gold) for gold in accepted_answers(ground_truth)]
-        text = final_turn(solution_str, observation_tags)
-        found = boxes(text)
-        boxed = found.last.content if found.last else ""
-        stated = stated_answer(text) if lenient and not found.last and not found.left_open else ""
-        answer = boxed or stated
-        verdict = _check(golds, answer, timeout_s, workers) if answer else Verdict(False)
-        if verdict.error:
-            raise RuntimeError(verdict.error)
-        return Outcome(
-            value=float(verdict.equal),
-            correct=verdict.equal,
-            format_ok=bool(boxed),
-            pred=answer,
-            truncated=found.left_open or is_cut_off(text, extra_info),
-            timeout=verdict.timeout,
-        )
-
-    return score_safely(score, keys=(), alarm=_ALARM, format_bonus=format_bonus)
+    limit_s = real("timeout_s", timeout_s, SHORTEST_S)
+    size = integer("workers", workers, 1)
+    golds = [_unboxed(gold) for gold in accepted_answers(ground_truth)]
+    text = final_turn(solution_str, observation_tags)
+    found = boxes(text)
+    boxed = found.last.content if found.last else ""
+    stated = stated_answer(text) if lenient and not found.last and not found.left_open else ""
+    answer = boxed or stated
+    verdict = _check(golds, answer, limit_s, size) if answer else Verdict(False)
+    if verdict.error:
+        raise RuntimeError(verdict.error)
+    return Outcome(
+        value=float(verdict.equal),
+        correct=verdict.equal,
+        format_ok=bool(boxed),
+        pred=answer,
+        truncated=found.left_open or is_cut_off(text, extra_info),
+        timeout=verdict.timeout,
+    )
 
 
 def _unboxed(gold: str) -> str:
@@ -97,7 +100,13 @@ def _check(golds: list[str], answer: str, timeout_s: float, workers: int) -> Ver
         return Verdict(True)
     if len(answer) > MAX_ANSWER_CHARS:
         return Verdict(False)
-    number, right = plain_integer(answer), [plain_integer(gold) for gold in golds]
+    number, right = _plain_integer(answer), [_plain_integer(gold) for gold in golds]
     if number is not None and None not in right:
         return Verdict(number in right)
     return shared_pool(workers).check(golds, answer, timeout_s)
+
+
+def _plain_integer(text: str) -> int | None:
+    """The value of an answer that is an integer and nothing else, with or without commas."""
+    text = text.strip().strip("$").strip()
+    return int(text.replace(",", "")) if _INTEGER.fullmatch(text) else None

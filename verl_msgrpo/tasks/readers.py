@@ -7,11 +7,12 @@ the field, for a row that cannot be used. `registry.py` says which data set has 
 import json
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import ParamSpec
 
-from verl_msgrpo.rewards.extract import boxes
-from verl_msgrpo.tasks import private_tests
-from verl_msgrpo.tasks.code_tests import as_ground_truth, parse, read_any, read_cases
+from verl_msgrpo.rewards.code.cases import Suite, canonical_json, read_cases, read_livecodebench
+from verl_msgrpo.rewards.ground_truth import GroundTruthError
+from verl_msgrpo.rewards.response import boxes
 from verl_msgrpo.tasks.fields import (
     Example,
     FieldError,
@@ -25,6 +26,8 @@ from verl_msgrpo.tasks.fields import (
 )
 from verl_msgrpo.tasks.prompts import code_problem, question_with_options
 from verl_msgrpo.tasks.rows import TaskProblem
+
+P = ParamSpec("P")
 
 # --- Rows that are in verl's format already -------------------------------------------------------
 
@@ -214,20 +217,15 @@ def search_r1(example: Example) -> TaskProblem:
 
 def livecodebench(example: Example) -> TaskProblem:
     """question_content, starter_code, public and private tests, metadata, contest_date."""
-    tests = read_cases(text(example, "public_test_cases"), "public_test_cases")
-    private = private_tests.decode(text(example, "private_test_cases"), "private_test_cases")
-    tests += read_cases(private, "private_test_cases")
-    fn_name = None
-    if any(test["testtype"] == "functional" for test in tests):
-        fn_name = _func_name(example)
+    public, private = text(example, "public_test_cases"), text(example, "private_test_cases")
+    suite = _suite(read_livecodebench, public, private, note(example, "metadata"))
+    question, starter_code = text(example, "question_content"), note(example, "starter_code")
     return TaskProblem(
-        text=code_problem(
-            text(example, "question_content"), fn_name, note(example, "starter_code")
-        ),
-        ground_truth=as_ground_truth(tests, fn_name, "private_test_cases"),
+        text=code_problem(question, suite.function or None, starter_code),
+        ground_truth=canonical_json(suite),
         id=note(example, "question_id"),
         origin=note(example, "platform"),
-        kind="functional" if fn_name else "stdin",
+        kind=_kind(suite),
         difficulty=note(example, "difficulty"),
         date=note(example, "contest_date")[:10],
     )
@@ -236,30 +234,37 @@ def livecodebench(example: Example) -> TaskProblem:
 def programs_of_verl(example: Example) -> TaskProblem:
     """Rows in verl's format whose ground truth holds tests, as in Eurus-2-RL's code part."""
     _only(example, "code", "coding", "programming")
-    field = "reward_model.ground_truth"
-    tests, fn_name = read_any(struct(example, "reward_model").get("ground_truth"), field)
+    tests, extra_info = (
+        struct(example, "reward_model").get("ground_truth"),
+        example.get("extra_info"),
+    )
+    suite = _suite(read_cases, tests, extra_info, "reward_model.ground_truth")
     return TaskProblem(
-        text=code_problem(_asked(example), fn_name),
-        ground_truth=as_ground_truth(tests, fn_name, field),
+        text=code_problem(_asked(example), suite.function or None),
+        ground_truth=canonical_json(suite),
         id=_row_id(example),
         origin=note(example, "data_source"),
-        kind="functional" if fn_name else "stdin",
+        kind=_kind(suite),
     )
 
 
 def programs_with_tests(example: Example) -> TaskProblem:
     """DeepCoder's rows: problem, tests, starter_code."""
-    tests, fn_name = read_any(example.get("tests"), "tests")
+    suite = _suite(read_cases, example.get("tests"), None, "tests")
+    problem, starter_code = text(example, "problem"), note(example, "starter_code")
     return TaskProblem(
-        text=code_problem(text(example, "problem"), fn_name, note(example, "starter_code")),
-        ground_truth=as_ground_truth(tests, fn_name, "tests"),
-        kind="functional" if fn_name else "stdin",
+        text=code_problem(problem, suite.function or None, starter_code),
+        ground_truth=canonical_json(suite),
+        kind=_kind(suite),
     )
 
 
-def _func_name(example: Example) -> str:
-    metadata = parse(text(example, "metadata"), "metadata")
-    name = metadata.get("func_name") if isinstance(metadata, dict) else None
-    if not isinstance(name, str) or not name.isidentifier():
-        raise FieldError(f"metadata has no func_name for functional tests: {json.dumps(name)}")
-    return name
+def _suite(read: Callable[P, Suite], *args: P.args, **kwargs: P.kwargs) -> Suite:
+    try:
+        return read(*args, **kwargs)
+    except GroundTruthError as error:
+        raise FieldError(str(error)) from None
+
+
+def _kind(suite: Suite) -> str:
+    return "functional" if suite.function else "stdin"

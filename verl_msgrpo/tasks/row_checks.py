@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from verl_msgrpo.rewards.code.cases import read_cases
 from verl_msgrpo.rewards.ground_truth import GroundTruthError, accepted_answers
 from verl_msgrpo.rewards.sources import reward_name_of
-from verl_msgrpo.tasks.code_tests import as_ground_truth, read_any
-from verl_msgrpo.tasks.fields import FieldError, shown
+from verl_msgrpo.tasks.fields import shown
 
 Fault = tuple[str, str]
 
@@ -172,7 +172,7 @@ def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
     if name is None:
         return ""
     if name == "code_tests":
-        return _unreadable_tests(ground_truth)
+        return _unreadable_tests(ground_truth, extra_info)
     form = _FORMS[name]
     compute_score = importlib.import_module(f"verl_msgrpo.rewards.{name}").compute_score
     try:
@@ -191,11 +191,10 @@ def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
     return f"is {shown(ground_truth)}{among}, which its reward does not accept as an answer"
 
 
-def _unreadable_tests(ground_truth: object) -> str:
+def _unreadable_tests(ground_truth: object, extra_info: object) -> str:
     try:
-        tests, fn_name = read_any(ground_truth, "it")
-        as_ground_truth(tests, fn_name, "it")
-    except FieldError as error:
+        read_cases(ground_truth, extra_info, "it")
+    except GroundTruthError as error:
         return str(error)
     return ""
 

@@ -1,1 +1,0 @@
-"""What runs inside a sandbox, on the standard library alone."""
