@@ -28,7 +28,7 @@ def read_queries(arguments: object) -> list[str]:
     """The queries, in the order in which they were written, without surrounding white space.
 
     `arguments` may be `{"query_list": [...]}`, `{"query": ...}`, or the bare value. One string is
-    one query. Raises CallError where there is no query, too many, or something that is no text.
+    one query. Raises CallError where there is no query, too many, or something that is not text.
     """
     value = arguments
     if isinstance(arguments, Mapping):

@@ -108,7 +108,7 @@ class Stops:
 
 
 class BoundedGeneration:
-    """Generates the turns of one rollout; stands in its loop for verl's `server_manager`."""
+    """Generates the turns of one rollout; its loop has it in the place of `server_manager`."""
 
     def __init__(
         self,

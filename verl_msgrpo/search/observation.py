@@ -14,7 +14,7 @@ from verl_msgrpo.common.text import encodable
 CUT = " [cut]"
 LEFT_OUT = "[{count} more passages left out]\n"
 NOTHING_FOUND = "No passages found.\n"
-# A first line longer than this is no title but a text without one.
+# A first line longer than this is not a title but a text without one.
 MAX_TITLE_CHARS = 300
 # A token rarely covers more characters than this; what lies beyond is not worth counting.
 _CHARS_PER_UNIT = 16

@@ -26,7 +26,7 @@ _INTEGERS = {
     "cache_size": (0, 4096),
     "max_observation_tokens": (32, 512),
 }
-_MOST = 10**9  # of anything: a clock does not count further
+_MOST = 10**9  # of anything; far longer waits overflow the clock
 # `enable_global_rate_limit` is read and ignored: the limit is that of one worker process.
 _KEYS = (
     "retrieval_service_url",

@@ -81,7 +81,7 @@ class Searcher:
 
 
 class SearchTool(BaseTool):
-    """Drop-in for verl's removed SearchTool; see the README for its configuration.
+    """Drop-in for verl's removed SearchTool; docs/search.md has its configuration.
 
     Raises UserError when it is made with a configuration that cannot work or a server that is not
     there, and nothing into a rollout.

@@ -1,5 +1,6 @@
 """`verl-msgrpo serve`: arguments to what is served."""
 
+import pickle
 from dataclasses import fields
 from pathlib import Path
 
@@ -94,6 +95,11 @@ def test_numbers_out_of_range_are_refused_by_their_flag(capsys, words, reason):
     with pytest.raises(SystemExit):
         run_command(serve, "--index", "i", *words.split())
     assert reason in capsys.readouterr().err
+
+
+def test_the_options_travel_to_replicas(tmp_path):
+    options = ServeOptions(index=tmp_path, replicas=2, limits=Limits(max_topk=7))
+    assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_something_must_be_served():

@@ -397,7 +397,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, index):
             (("--index", tmp_path / "none"), "no such index"),
             (("--index", index, "--port", port), "cannot listen"),
             (("--index", index, "--topk", 200), "--max-topk"),
-            (("--remote", "localhost:80/x"), "not a URL"),
+            (("--remote", "localhost:80/x"), "--remote: allowed is a URL like http"),
         ]:
             message = refused("--port", 0, *words) if "--port" not in words else refused(*words)
             assert reason in message

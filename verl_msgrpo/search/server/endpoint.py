@@ -148,7 +148,7 @@ class _Server(uvicorn.Server):
 class BoundedHeadProtocol(HttpToolsProtocol):
     """Closes a connection whose request line and headers do not end within `MAX_HEAD_BYTES`.
 
-    httptools has no such bound, and h11, which has one, takes twice the processor time a request.
+    httptools has no such bound, and h11, which has one, takes twice the processor time per request.
     """
 
     _in_head = True

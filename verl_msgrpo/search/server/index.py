@@ -315,7 +315,7 @@ def open_index(
 ) -> Backend:
     """Opens an index that `verl-msgrpo index` wrote.
 
-    `backend` is "bm25", "dense" or "hybrid"; None stands for all that the index was built with.
+    `backend` is "bm25", "dense" or "hybrid"; None is all that the index was built with.
     Raises UserError for a damaged index or one built for another backend.
     """
     manifest = read_manifest(directory, verify_hashes)

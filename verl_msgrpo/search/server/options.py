@@ -37,7 +37,7 @@ class ServeOptions:
     record: Path | None = None
     """Where to append every new query and its answer."""
     backend: str | None = None
-    """bm25, dense or hybrid; None stands for all that the index holds."""
+    """bm25, dense or hybrid; None is all that the index holds."""
     scorer: str = "auto"
     device: str = "cpu"
     verify_hashes: bool = True

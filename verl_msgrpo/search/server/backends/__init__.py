@@ -51,5 +51,5 @@ class Ranker(Protocol):
     """Ranks the passages of an index; `rank` is called from several threads at once."""
 
     def rank(self, queries: Sequence[str], k: int) -> list[Ranking]:
-        """Returns at most `k` (>= 1) rows a query, best first."""
+        """Returns at most `k` (>= 1) rows per query, best first."""
         ...

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from verl_msgrpo.common.numbers import not_allowed
 from verl_msgrpo.common.text import digest
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.search.server.backends import Backend, BackendBroken, BackendUnavailable, Hit
@@ -38,7 +39,8 @@ class RemoteBackend:
         except (httpx.InvalidURL, TypeError) as error:
             raise UserError(f"--remote {url}: {error}") from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise UserError(f"--remote {url}: not a URL like http://127.0.0.1:8000/retrieve")
+            example = "a URL like http://127.0.0.1:8000/retrieve"
+            raise UserError(str(not_allowed("--remote", example, url)))
         self._url = parsed
         self._client = httpx.Client(timeout=timeout_s)  # safe to use from several threads
 
