@@ -38,7 +38,7 @@ for name in ("torch", "verl", "vllm", "megatron-core", "megatron-bridge", "trans
 PY
 step doctor "$PYTHON" -m verl_msgrpo.cli doctor
 # The estimator on CUDA tensors against the same on the CPU.
-step estimator "$PYTHON" -m pytest -q -rs tests/test_advantages.py -k cuda
+step estimator "$PYTHON" -m pytest -q -rs tests/estimator/test_advantages.py -k cuda
 # The quickstart on the GPU, five steps: FSDP2 and vLLM, then Megatron and vLLM.
 VENV=$("$PYTHON" -c 'import sys; print(sys.prefix)')
 export VENV DEVICE=cuda STEPS=5

@@ -66,6 +66,12 @@ def test_ci_runs_everything_and_unit_runs_both_pythons():
         assert job["env"]["PYTHON"] == "python"
 
 
+@pytest.mark.parametrize("script", sorted(ROOT.glob("scripts/*.sh")), ids=lambda path: path.name)
+def test_scripts_name_what_there_is(script):
+    for path in re.findall(r"(?<![\w/])((?:tests|scripts|examples)/[\w./-]+)", script.read_text()):
+        assert (ROOT / path.rstrip(".")).exists(), path
+
+
 def test_bug_form_asks_for_the_doctor():
     form = load(".github/ISSUE_TEMPLATE/bug.yml")
     assert {"name", "description", "body"} <= set(form)
