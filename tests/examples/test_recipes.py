@@ -56,8 +56,8 @@ def server():
 def patient_machine(monkeypatch):
     """A large disk, and time for what a busy machine does slowly."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**42, 0, 2**42))
-    monkeypatch.setattr(reward, "TRIAL_SECONDS", 120.0)
-    monkeypatch.setattr(services, "PROBE_SECONDS", 60.0)
+    monkeypatch.setattr(reward, "TRIAL_LIMIT_S", 120.0)
+    monkeypatch.setattr(services, "PROBE_LIMIT_S", 60.0)
 
 
 def knobs_for(recipe, model, data, server, tmp_path):

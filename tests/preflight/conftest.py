@@ -23,8 +23,8 @@ TERABYTE = 2**40
 def patient_machine(monkeypatch):
     """A large disk, and time for what a busy machine does slowly."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(4 * TERABYTE, 0, 4 * TERABYTE))
-    monkeypatch.setattr(reward, "TRIAL_SECONDS", 120.0)
-    monkeypatch.setattr(services, "PROBE_SECONDS", 60.0)
+    monkeypatch.setattr(reward, "TRIAL_LIMIT_S", 120.0)
+    monkeypatch.setattr(services, "PROBE_LIMIT_S", 60.0)
 
 
 MEGATRON_SOURCES = {
@@ -118,7 +118,8 @@ def mended(faults, problem):
         return None
     keys = {part.lstrip("+").partition("=")[0] for part in parts}
     misspelt = re.search(
-        r"(\w+)(?: is no field|: unknown| is no setting|: the installed Megatron)", problem.message
+        r"(\w+)(?:: unknown| is not a setting|: the installed Megatron)",
+        problem.message,
     )
 
     def stays(fault):

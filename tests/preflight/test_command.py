@@ -42,5 +42,8 @@ def test_json_plan(launches, capsys):
 
 @pytest.mark.parametrize("gib", ["0", "-1", "nan", "1e9"])
 def test_no_card(gib, capsys):
-    assert main(["preflight", "--gpu-memory-gib", gib]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["preflight", f"--gpu-memory-gib={gib}"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"--gpu-memory-gib: allowed is a number from 1 to 10000, got {gib!r}")

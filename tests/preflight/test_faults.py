@@ -14,8 +14,10 @@ from verl_msgrpo.preflight.memory import CARDS, Card
 
 pytest.importorskip("verl")
 
-from verl_msgrpo.preflight import names
+from verl_msgrpo.preflight import names, reward
+from verl_msgrpo.preflight.plan import as_text, plan
 from verl_msgrpo.rewards import search_qa
+from verl_msgrpo.rewards.code import isolation
 
 A = "actor_rollout_ref"
 ACTOR, ROLLOUT, REF = f"{A}.actor", f"{A}.rollout", f"{A}.ref"
@@ -129,7 +131,7 @@ FAULTS = {
     "no sampling": ("megatron", [f"{ROLLOUT}.temperature=0"],
                     "estimator", "every advantage is 0", f"{ROLLOUT}.temperature=1.0"),
     "scales": ("megatron", [f"+{MSG}.scales=[2,4,16]"],
-               "estimator", "scale 16 is above the group", f"+{MSG}.scales=[2,4,8]"),
+               "estimator", "scale 16 is above the size of a group", f"+{MSG}.scales=[2,4,8]"),
     "number of scales": ("megatron", [f"+{MSG}.num_scales=12"],
                          "estimator", "a group of 8 has 7 scales", f"+{MSG}.num_scales=7"),
     "smallest scale": ("megatron", [f"+{MSG}.min_scale=9"],
@@ -178,7 +180,7 @@ FAULTS = {
     "metric": ("megatron", ["reward.custom_reward_function.reward_kwargs.metric=f2"],
                "reward", "f2", "reward_kwargs.metric"),
     "misspelt": ("megatron", ["+reward.custom_reward_function.reward_kwargs.formatbonus=0.1"],
-                 "reward", "formatbonus is no setting",
+                 "reward", "formatbonus is not a setting",
                  "+reward.custom_reward_function.reward_kwargs.format_bonus=0.1"),
     "function": ("megatron", ["reward.custom_reward_function.name=score"],
                  "reward", "has no score", "reward.custom_reward_function.name=compute_score"),
@@ -414,7 +416,7 @@ def test_names_are_checked_beside_numbers_that_are_none(launches):
     [
         ("import no_such_module_xyz", "No module named 'no_such_module_xyz'"),
         ("def compute_score(", "does not load"),
-        ("compute_score = 3", "is no function"),
+        ("compute_score = 3", "is not a function"),
         ("def compute_score(solution_str, **kw): return 'good'", "returns str"),
         ("def compute_score(solution_str, **kw): return {'acc': 1}", "no key `score`"),
         ("def compute_score(solution_str, **kw): raise KeyError('x')", "raises KeyError"),
@@ -433,18 +435,89 @@ def test_reward_function(launches, tmp_path, source, message):
     assert found[0].fix.startswith(("reward.custom_reward_function.", "remove"))
 
 
-def test_a_reward_that_hangs_is_a_warning(launches, tmp_path, monkeypatch):
-    from verl_msgrpo.preflight import reward
-
-    monkeypatch.setattr(reward, "TRIAL_SECONDS", 0.1)
+def reward_file(tmp_path, source):
+    """Overrides for a reward function of one's own."""
     path = tmp_path / "reward.py"
-    path.write_text("import time\ndef compute_score(solution_str, **kw): time.sleep(5)")
-    report = launches["megatron"].check(
+    path.write_text(source)
+    return (
         f"reward.custom_reward_function.path={path}",
         "~reward.custom_reward_function.reward_kwargs",
     )
-    (found,) = report.problems
+
+
+# Answers in turn; None is none at all.
+IN_TURN = """
+import itertools, threading
+calls = itertools.count()
+answers = {answers}
+def compute_score(solution_str, **kw):
+    answer = answers[next(calls)]
+    return threading.Event().wait() if answer is None else answer
+compute_score.__module__ = {module!r}
+"""
+
+
+def check_in_turn(launch, tmp_path, monkeypatch, answers, seconds, module="x"):
+    """Problems of a reward whose first call takes some seconds by its clock."""
+    times = iter([0.0, seconds])
+    monkeypatch.setattr(reward, "monotonic", lambda: next(times))
+    source = IN_TURN.format(answers=answers, module=module)
+    return launch.check(*reward_file(tmp_path, source)).problems
+
+
+def test_a_reward_that_hangs_is_a_warning(launches, tmp_path, monkeypatch):
+    monkeypatch.setattr(reward, "START_LIMIT_S", 0.1)
+    (found,) = check_in_turn(launches["megatron"], tmp_path, monkeypatch, [None], 0.0)
     assert (found.check, found.severity) == ("reward", "warning")
+    assert found.message == (
+        "on the first row it does not end within 0.1 s, the start of its workers included"
+    )
+
+
+def test_the_start_of_workers_does_not_count(launches, tmp_path, monkeypatch):
+    """A first call that takes long is followed by a second one, which is judged."""
+    monkeypatch.setattr(reward, "START_LIMIT_S", 240.0)
+    launch = launches["megatron"]
+    assert check_in_turn(launch, tmp_path, monkeypatch, [0.5, 1.0], 121.0) == []
+    (found,) = check_in_turn(launch, tmp_path, monkeypatch, [0.5, "good"], 121.0)
+    assert found.message == "it returns str, not a number or a dict"
+    assert check_in_turn(launch, tmp_path, monkeypatch, [0.5, "good"], 119.0) == []
+
+
+def test_a_reward_that_is_slow_without_starting_anything_is_a_warning(
+    launches, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reward, "TRIAL_LIMIT_S", 0.1)
+    (found,) = check_in_turn(launches["megatron"], tmp_path, monkeypatch, [1.0, None], 1.0)
+    assert (found.check, found.severity) == ("reward", "warning")
+    assert found.message == (
+        "on the first row it takes longer than 0.1 s, though its workers have started"
+    )
+
+
+TIMEOUT = {"score": 0.0, "timeout": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("answers", "module", "said"),
+    [
+        ([TIMEOUT, {"score": 0.0, "timeout": 0.0}], "verl_msgrpo.rewards.x", []),
+        (
+            [TIMEOUT, TIMEOUT],
+            "verl_msgrpo.rewards.x",
+            ["it cannot score the first row: timeout = 1.0"],
+        ),
+        ([TIMEOUT], "x", []),
+    ],
+    ids=["once", "twice", "of others"],
+)
+def test_a_trial_of_ours_that_times_out_twice_is_an_error(
+    launches, tmp_path, monkeypatch, answers, module, said
+):
+    """Once may be the start of its workers; what others mean by `timeout` is theirs."""
+    found = check_in_turn(launches["megatron"], tmp_path, monkeypatch, answers, 0.0, module)
+    assert [problem.message for problem in found] == said
+    assert {problem.severity for problem in found} <= {"error"}
 
 
 @pytest.mark.parametrize("setting", ["max_answers=0", "format_bonus=2", "format_bonus=-1"])
@@ -457,20 +530,35 @@ def test_settings_that_score_every_response_alike(launches, setting):
     assert found.fix == f"~{key}, or a value that it allows"
 
 
-@pytest.mark.parametrize(("module", "checks"), [("verl_msgrpo.rewards.x", ["reward"]), ("x", [])])
-def test_a_trial_that_times_out_is_an_error_of_ours(launches, tmp_path, module, checks):
-    path = tmp_path / "reward.py"
-    path.write_text(
-        "def compute_score(solution_str, **kw): return {'score': 0.0, 'timeout': 1.0}\n"
-        f"compute_score.__module__ = {module!r}\n"
+PROGRAMS = "pkg://verl_msgrpo.rewards.{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "programs"),
+    [
+        ("code_tests", "{isolation:limits}", "limits, server None"),
+        ("dispatch", "{code_tests:{isolation:limits}}", "limits, server None"),
+        ("dispatch", "{}", "auto, server None"),
+        (
+            "dispatch",
+            "{code_tests:{sandbox_fusion_url:'http://x:1'}}",
+            "auto, server http://x:1",
+        ),
+        ("search_qa", "{}", None),
+    ],
+)
+def test_what_isolates_programs_is_said(launches, monkeypatch, name, settings, programs):
+    """With the settings that the reward itself gets."""
+    monkeypatch.setattr(isolation, "in_force", lambda way, url: f"{way}, server {url}")
+    kwargs = "reward.custom_reward_function.reward_kwargs"
+    path = "reward.custom_reward_function.path"
+    found = launches["megatron"].check(
+        f"{path}={PROGRAMS.format(name)}", f"~{kwargs}", f"+{kwargs}={settings}"
     )
-    report = launches["megatron"].check(
-        f"reward.custom_reward_function.path={path}",
-        "~reward.custom_reward_function.reward_kwargs",
-    )
-    assert [problem.check for problem in report.errors] == checks
-    said = [problem.message for problem in report.errors]
-    assert said == ["it cannot score the first row: timeout = 1.0"] * len(checks)
+    assert found.programs == programs
+    assert plan(found)["programs"] == programs
+    lines = [line for line in as_text(found) if line.startswith("programs")]
+    assert lines == ([f"{'programs':<20}{programs}"] if programs else [])
 
 
 def test_settings_of_dispatch_stand_under_a_task(launches):
@@ -484,7 +572,7 @@ def test_settings_of_dispatch_stand_under_a_task(launches):
         )
         .errors
     )
-    assert "reward_kwargs.format_bonus is no setting" in found.message
+    assert "reward_kwargs.format_bonus is not a setting" in found.message
     tasks = "math_answer | multiple_choice | code_tests | search_qa"
     assert found.fix == f"+{kwargs}.<{tasks}>.format_bonus=0.1"
 

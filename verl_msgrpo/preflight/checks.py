@@ -15,7 +15,7 @@ from verl_msgrpo.preflight.launch import Launch, model_facts
 from verl_msgrpo.preflight.layout import check_batches, check_lengths, check_parallelism
 from verl_msgrpo.preflight.memory import Card, MemoryEstimate, check_disk, check_memory, estimate
 from verl_msgrpo.preflight.names import check_megatron, check_names, unchecked_options
-from verl_msgrpo.preflight.reward import check_reward
+from verl_msgrpo.preflight.reward import check_reward, isolation_of_programs, load_reward
 from verl_msgrpo.preflight.services import check_services
 from verl_msgrpo.preflight.settings import ERROR, MODEL, Problem, check_numbers, text
 
@@ -41,6 +41,8 @@ class Findings:
     memory: MemoryEstimate | None = None
     card: Card | None = None
     files: Sequence[DataFile] = ()
+    programs: str | None = None
+    """What isolates the programs that the reward runs; None where it runs none."""
 
     @property
     def errors(self) -> list[Problem]:
@@ -50,7 +52,7 @@ class Findings:
 def preflight(overrides: Sequence[str], card: Card | None = None) -> Findings:
     """Composes and checks what `python -m verl.trainer.main_ppo OVERRIDES` would run.
 
-    No GPU, Ray or weights. The reward function is loaded and called once, in this process; each
+    No GPU, Ray or weights. The reward function is loaded and called, in this process; each
     search tool's server is asked once.
 
     Raises:
@@ -79,7 +81,10 @@ def check_config(config: DictConfig, card: Card | None = None) -> Findings:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _import_verl()
-        problems += check_reward(config, first_row(files))
+        reward, unloaded = load_reward(config)
+        problems += unloaded
+        if reward is not None:
+            problems += check_reward(reward, first_row(files))
     launch = None if numbers else Launch(config, model_facts(text(config, f"{MODEL}.path") or ""))
     memory = None
     if launch is None:
@@ -98,7 +103,8 @@ def check_config(config: DictConfig, card: Card | None = None) -> Findings:
             problems += check_memory(launch, memory, card)
     problems += services.result()
     pool.shutdown(wait=False)
-    return Findings(_sorted(problems), notes, launch, memory, card, files)
+    programs = isolation_of_programs(reward) if reward is not None else None
+    return Findings(_sorted(problems), notes, launch, memory, card, files, programs)
 
 
 def _import_verl() -> None:

@@ -7,7 +7,7 @@ import gc
 import json
 from collections.abc import Iterator
 
-from verl_msgrpo.errors import UserError
+from verl_msgrpo.common.numbers import real_argument
 from verl_msgrpo.preflight.memory import CARDS, Card
 
 
@@ -22,7 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", type=str.lower, choices=CARDS, help="compare the memory with this card"
     )
     card.add_argument(
-        "--gpu-memory-gib", type=float, metavar="N", help="compare it with a card of N GiB"
+        "--gpu-memory-gib",
+        type=real_argument(1, 10_000),
+        metavar="N",
+        help="compare it with a card of N GiB",
     )
     parser.add_argument("--json", action="store_true", help="print plan and problems as JSON")
     parser.add_argument(
@@ -40,23 +43,23 @@ def run(args: argparse.Namespace) -> int:
         from verl_msgrpo.preflight.checks import preflight
         from verl_msgrpo.preflight.plan import as_text, plan
 
-        report = preflight(args.overrides, card)
+        found = preflight(args.overrides, card)
     if args.json:
         content = {
-            "ok": not report.errors,
-            "problems": [dataclasses.asdict(problem) for problem in report.problems],
-            "not_checked": report.notes,
-            "plan": plan(report),
+            "ok": not found.errors,
+            "problems": [dataclasses.asdict(problem) for problem in found.problems],
+            "not_checked": found.notes,
+            "plan": plan(found),
         }
         print(json.dumps(content, indent=1, default=str))
     else:
-        print("\n".join(as_text(report)))
-    return 1 if report.errors else 0
+        print("\n".join(as_text(found)))
+    return 1 if found.errors else 0
 
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """No search for cyclic garbage: it takes a sixth of the time in which verl is imported."""
+    """No search for cyclic garbage, which takes a sixth of the time of verl's import."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -71,6 +74,4 @@ def _card(args: argparse.Namespace) -> Card | None:
         return Card(args.gpu, CARDS[args.gpu])
     if args.gpu_memory_gib is None:
         return None
-    if not 0 < args.gpu_memory_gib < 10_000:
-        raise UserError(f"--gpu-memory-gib is {args.gpu_memory_gib:g}: the GiB of one GPU")
     return Card(f"card of {args.gpu_memory_gib:g} GiB", args.gpu_memory_gib)

@@ -19,6 +19,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from verl_msgrpo.checked_versions import VERL_RANGE
 from verl_msgrpo.errors import UserError
 from verl_msgrpo.preflight.settings import (
     ACTOR,
@@ -41,7 +42,7 @@ def verl_config_dir() -> str:
     """The folder of verl's configuration, without importing verl. Raises UserError without verl."""
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("verl is not installed: pip install 'verl>=0.9.1,<0.10'")
+        raise UserError(f"verl is not installed: pip install 'verl{VERL_RANGE}'")
     return os.path.join(spec.submodule_search_locations[0], "trainer", "config")
 
 
@@ -78,7 +79,7 @@ def compose_config(overrides: Sequence[str]) -> tuple[DictConfig | None, list[Pr
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "the override"
-        message = f"an interpolation leads nowhere: {one_line(error)}"
+        message = f"an interpolation refers to nothing: {one_line(error)}"
         problems.append(Problem(OVERRIDES, message, f"{key}=<a value, or one that exists>"))
         return None, problems
     return config, problems

@@ -119,7 +119,7 @@ def _ms_grpo(launch: Launch) -> Iterator[Problem]:
     for scale in settings.scales or ():
         if scale > launch.n:
             fits = sorted({min(one, launch.n) for one in settings.scales or ()})
-            message = f"scale {scale} is above the group of {ROLLOUT}.n = {launch.n}"
+            message = f"scale {scale} is above the size of a group, {ROLLOUT}.n = {launch.n}"
             fix = f"+algorithm.ms_grpo.scales={fits}".replace(" ", "")
             yield Problem(CHECK, message, fix)
             break
@@ -169,7 +169,7 @@ def _filter_groups(launch: Launch) -> Iterator[Problem]:
     if not isinstance(section, DictConfig) or section.get("enable") is not True:
         return
     if not section.get("metric"):
-        message = "algorithm.filter_groups.enable without a metric"
+        message = "algorithm.filter_groups.enable is True without a metric"
         yield Problem(CHECK, message, "algorithm.filter_groups.metric=acc")
     if whole(launch.config, "algorithm.filter_groups.max_num_gen_batches", default=0) == 0:
         message = "a step generates without limit while every group is filtered out"

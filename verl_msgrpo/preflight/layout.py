@@ -281,7 +281,7 @@ def check_lengths(launch: Launch) -> Iterator[Problem]:
         message = f"{MODEL_LENGTH} = {limit} is above the model's maximum of {longest}"
         yield Problem(LENGTHS, message, f"{MODEL_LENGTH}={longest}")
     if limit and limit < launch.sequence_length:
-        message = f"{total} = {launch.sequence_length} is above {MODEL_LENGTH} = {limit}: cut short"
+        message = f"{total} = {launch.sequence_length} is above {MODEL_LENGTH} = {limit}"
         severity = WARNING if limit > launch.prompt_length else ERROR
         yield Problem(LENGTHS, message, f"{MODEL_LENGTH}={launch.sequence_length}", severity)
     for key, name in (

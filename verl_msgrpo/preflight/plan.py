@@ -17,7 +17,10 @@ from verl_msgrpo.preflight.settings import ACTOR, ROLLOUT, number, text, whole
 
 
 def plan(found: Findings) -> dict[str, object]:
-    """Sections of plain numbers and texts; empty where the configuration could not be read."""
+    """Sections of plain numbers and texts; empty where the configuration could not be read.
+
+    A section is a dictionary, one text, or None.
+    """
     launch = found.launch
     if launch is None:
         return {}
@@ -33,6 +36,7 @@ def plan(found: Findings) -> dict[str, object]:
         },
         "memory_gib_per_gpu": _memory(launch, found.memory, found.card) if found.memory else None,
         "disk": _disk(launch),
+        "programs": found.programs,
     }
 
 
@@ -112,12 +116,13 @@ def as_text(found: Findings) -> Iterator[str]:
     """The lines of the plan, then the problems, then the verdict."""
     for title, section in plan(found).items():
         if isinstance(section, dict):
-            shown = ", ".join(
+            section = ", ".join(
                 f"{name.replace('_', ' ')} {_shown(item)}"
                 for name, item in section.items()
                 if item is not None
             )
-            yield from _wrapped(title.replace("_", " "), shown)
+        if section is not None:
+            yield from _wrapped(title.replace("_", " "), str(section))
     for note in found.notes:
         yield from _wrapped("not checked", note)
     for problem in found.problems:

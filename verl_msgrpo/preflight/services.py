@@ -25,7 +25,7 @@ from verl_msgrpo.search.settings import SearchSettings, read_settings, search_to
 CHECK = "services"
 TOOL_FILE = f"{ROLLOUT}.multi_turn.tool_config_path"
 WORKER_ENV = "ray_kwargs.ray_init.runtime_env.env_vars"
-PROBE_SECONDS = 3.0  # of each of probe's attempts
+PROBE_LIMIT_S = 3.0  # of each attempt
 _LOOPBACK = ("localhost", "::1")
 
 
@@ -60,7 +60,7 @@ def _server(config: DictConfig, tool: SearchSettings) -> Iterator[Problem]:
     if not tool.probe:
         return
     try:
-        probe(dataclasses.replace(tool.client, timeout=min(tool.client.timeout, PROBE_SECONDS)))
+        probe(dataclasses.replace(tool.client, timeout=min(tool.client.timeout, PROBE_LIMIT_S)))
     except UserError as error:
         yield Problem(CHECK, one_line(error), fix)
 

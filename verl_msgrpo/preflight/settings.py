@@ -159,6 +159,7 @@ RULES = (
     _Rule("total_epochs", "trainer", "1000", 1),
     _Rule("total_training_steps max_actor_ckpt_to_keep", "trainer", "100", 1, null=True),
     _Rule("save_freq test_freq", "trainer", "25", -1),
+    _Rule("parameter_sync_step", "trainer.v1.separate_async", "4", 1),
     _Rule("train_batch_size", "data", "256", 1),
     _Rule("max_prompt_length max_response_length", "data", "1024", 1),
     _Rule("train_max_samples val_max_samples", "data", "-1", -1),
@@ -244,7 +245,7 @@ def _wrong_number(rule: _Rule, key: str, found: object) -> str | None:
         return None
     try:
         if rule.whole:
-            # 4.0 is no size to verl, which counts with it.
+            # verl counts with it, and fails with 4.0.
             given = str(found) if isinstance(found, float) else found
             integer(key, given, int(rule.low))
         else:
