@@ -1,8 +1,10 @@
 """Loaded into every process of the fault test, beside `probe`; see there.
 
 Before training step i the fault server (`$FAULT_CONTROL`) is switched to the i-th of
-`$FAULT_PHASES`. For each rollout one JSON is appended to `$PROBE_DIR/rollouts.jsonl`: its step, how
-long it took, why it ended and what it counted.
+`$FAULT_PHASES`. The steps of `$FAULT_PAUSES` start LONGEST_PAUSE_SECONDS later, so that the first
+search in them asks the server, however long the client had found it down. For each rollout one JSON
+is appended to `$PROBE_DIR/rollouts.jsonl`: its step, how long it took, why it ended and what it
+counted.
 """
 
 import json
@@ -14,11 +16,16 @@ from types import ModuleType
 
 from wrapt import when_imported
 
+from verl_msgrpo.search.client import LONGEST_PAUSE_SECONDS
+
+SWITCH_S = 1000  # it may start a server
+
 
 @when_imported("verl.trainer.ppo.v1.trainer_base")
 def _switch_faults(trainer_base: ModuleType) -> None:
     original = trainer_base.PPOTrainer.step
     faults = os.environ["FAULT_PHASES"].split(",")
+    pauses = set(map(int, os.environ["FAULT_PAUSES"].split(",")))
 
     def step(self, *args, **kwargs):
         wanted = {"fault": faults[self.global_steps - 1], "step": self.global_steps}
@@ -28,7 +35,9 @@ def _switch_faults(trainer_base: ModuleType) -> None:
             {"Content-Type": "application/json"},
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        opener.open(request, timeout=150).close()
+        opener.open(request, timeout=SWITCH_S).close()
+        if self.global_steps in pauses:
+            time.sleep(LONGEST_PAUSE_SECONDS + 0.5)
         return original(self, *args, **kwargs)
 
     trainer_base.PPOTrainer.step = step

@@ -13,7 +13,8 @@ The faults:
     ok           every request is passed on
     killed       the first request kills the server (SIGKILL): open connections are reset, and
                  further ones refused until the next phase, which starts a new server
-    slow         two of three answers come after TOO_LATE_SECONDS, the third after LATE_SECONDS
+    slow         two of three answers do not come as long as the client waits, the third comes
+                 after LATE_S
     rubbish      answers that are not in the protocol, or not even HTTP, of each kind in turn
     overloaded   503 with Retry-After
 """
@@ -32,10 +33,11 @@ import aiohttp
 from aiohttp import web
 
 FAULTS = ("killed", "slow", "rubbish", "overloaded")
-LATE_SECONDS = 1.0
-TOO_LATE_SECONDS = 10.0
-RETRY_AFTER_SECONDS = 1
-START_SECONDS = 120
+LATE_S = 1.0
+LONGEST_WAIT_S = 3600.0  # of a client
+RETRY_AFTER_S = 1
+START_S = 900
+_POLL_S = 0.05
 
 
 def _http(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:
@@ -84,7 +86,7 @@ class FaultServer:
         self._port = 0
         self._server: asyncio.subprocess.Process | None = None
         self._connections: set[asyncio.Transport] = set()
-        self._slowness = cycle((TOO_LATE_SECONDS, TOO_LATE_SECONDS, LATE_SECONDS))
+        self._comes = cycle((False, False, True))
         self._rubbish = cycle(RUBBISH)
 
     async def start(self) -> dict[str, str]:
@@ -117,7 +119,7 @@ class FaultServer:
             command = ["-m", "verl_msgrpo.cli", "serve", "--index", str(self._index)]
             command += ["--port", "0", "--port-file", str(port_file)]
             self._server = await asyncio.create_subprocess_exec(sys.executable, *command)
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(START_S):
                 while not port_file.exists():
                     if self._server.returncode is not None:
                         raise RuntimeError("the retrieval server did not start")
@@ -172,18 +174,28 @@ class FaultServer:
             connection.close()
             return web.Response()
         if phase.fault == "overloaded":
-            headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
             return web.json_response({"detail": "busy"}, status=503, headers=headers)
-        seconds = next(self._slowness) if phase.fault == "slow" else 0.0
-        await asyncio.sleep(seconds)
+        if phase.fault == "slow":
+            if not next(self._comes):
+                await _has_left(connection)
+                return web.Response()
+            await asyncio.sleep(LATE_S)
         headers = {"Content-Type": "application/json"}
         async with self._session.post(self._upstream, data=body, headers=headers) as response:
             answer = web.Response(
                 body=await response.read(), status=response.status, content_type="application/json"
             )
-        if response.status == 200 and seconds < TOO_LATE_SECONDS:
+        if response.status == 200:
             phase.answered += queries
         return answer
+
+
+async def _has_left(connection: asyncio.Transport) -> None:
+    """Waits until the client has closed the connection."""
+    async with asyncio.timeout(LONGEST_WAIT_S):
+        while not connection.is_closing():
+            await asyncio.sleep(_POLL_S)
 
 
 async def _serve(index: Path, address_file: Path) -> None:

@@ -1,13 +1,16 @@
 """Loaded into every process of an end-to-end run; writes down what went through the real trainer.
 
-`VERL_USE_EXTERNAL_MODULES=probe` with this folder on PYTHONPATH. One JSON a line is appended to
-`$PROBE_DIR/steps.jsonl` for each training step, and to `$PROBE_DIR/state.jsonl` for each checkpoint
-saved or loaded. It reads, and changes nothing.
+`VERL_USE_EXTERNAL_MODULES=probe` with this folder on PYTHONPATH. In `$PROBE_DIR`, one JSON per line
+is appended to `steps.jsonl` for each training step, to `state.jsonl` for each checkpoint saved or
+loaded, and to `turns.jsonl` for each turn that vLLM has sampled. It reads, and changes nothing; but
+a run with `$PROBE_HOLD_AT=N` stays in its step N until it is killed.
 """
 
 import hashlib
 import json
 import os
+import time
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 
@@ -40,8 +43,13 @@ def _record_steps(trainer_base: ModuleType) -> None:
                     "key": key,
                     "uid": row["uid"],
                     "prompt": self.tokenizer.decode(row["prompts"]),
+                    "prompt_ids": row["prompts"].tolist(),
+                    "response_ids": row["responses"].tolist(),
+                    "response_mask": row["response_mask"].tolist(),
+                    "rollout_log_probs": row["rollout_log_probs"].tolist(),
                     "written": self.tokenizer.decode(row["responses"][mask]),
                     "read": self.tokenizer.decode(row["responses"][~mask]),
+                    "written_turns": _turns(row["responses"].tolist(), mask.tolist()),
                     "reward": row["rm_scores"].sum().item(),
                     "advantage": row["advantages"][mask].unique().tolist(),
                     "advantage_outside": row["advantages"][~mask].abs().sum().item(),
@@ -52,9 +60,33 @@ def _record_steps(trainer_base: ModuleType) -> None:
                 }
             )
         _append("steps.jsonl", {"step": self.global_steps, "rows": rows})
+        while str(self.global_steps) == os.environ.get("PROBE_HOLD_AT"):
+            time.sleep(60)
         return batch
 
     trainer_base.PPOTrainer._compute_advantage = recorded
+
+
+def _turns(ids: list[int], mask: list[bool]) -> list[list[int]]:
+    """The ids under each run of ones in the mask."""
+    runs = groupby(zip(ids, mask, strict=True), key=lambda token: token[1])
+    return [[token for token, _ in run] for written, run in runs if written]
+
+
+@when_imported("verl.workers.rollout.llm_server")
+def _record_turns(llm_server: ModuleType) -> None:
+    original = llm_server.LLMServerClient.generate
+
+    async def generate(self, request_id, *, prompt_ids, **kwargs):
+        prompt = list(prompt_ids)
+        output = await original(self, request_id, prompt_ids=prompt_ids, **kwargs)
+        _append(
+            "turns.jsonl",
+            {"rollout": request_id, "prompt": prompt, "sampled": list(output.token_ids)},
+        )
+        return output
+
+    llm_server.LLMServerClient.generate = generate
 
 
 def _hash(tensors: dict[str, torch.Tensor]) -> str:

@@ -1,15 +1,19 @@
 """The real `python -m verl.trainer.main_ppo` on CPU, through the quickstart's script."""
 
 import collections
+import contextlib
 import math
 import re
 import statistics
 import time
+from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.e2e.runs import Quickstart, Run, read_jsonl
+from tests.e2e.runs import END_S, LIMIT_S, Quickstart, Run, end, read_jsonl
 from verl_msgrpo.estimator.reference import reference_advantages
 
 pytestmark = pytest.mark.e2e
@@ -19,17 +23,16 @@ STEPS = 15  # of the quickstart
 
 
 def test_every_step_with_a_signal_has_a_gradient(full_run: Run):
-    steps = [entry["data"] for entry in full_run.metrics if "actor/grad_norm" in entry["data"]]
-    assert len(steps) == len(full_run.steps) == STEPS
+    assert len(full_run.trained) == len(full_run.steps) == STEPS
     with_signal = 0
-    for data, step in zip(steps, full_run.steps, strict=True):
+    for data, step in zip(full_run.trained, full_run.steps, strict=True):
         # Late in the run all eight groups of a step may agree: then there is nothing to learn.
-        signal = any(row["advantage"] != [0.0] for row in step["rows"])
+        signal = any(advantage != 0 for row in step["rows"] for advantage in row["advantage"])
         assert math.isfinite(data["actor/pg_loss"])
         assert math.isfinite(data["actor/grad_norm"])
         assert (data["actor/grad_norm"] > 0) == signal
         with_signal += signal
-    assert with_signal >= 11
+    assert with_signal > 0
 
 
 def test_groups_are_the_rollouts_of_one_prompt(full_run: Run):
@@ -42,9 +45,9 @@ def test_groups_are_the_rollouts_of_one_prompt(full_run: Run):
 
 
 def test_advantages_are_those_of_the_definition(full_run: Run):
-    """Every group of three steps against brute force in exact arithmetic."""
+    """Every group against brute force in exact arithmetic."""
     graded = 0
-    for step in full_run.steps[::7]:
+    for step in full_run.steps:
         groups = collections.defaultdict(list)
         for row in step["rows"]:
             groups[row["uid"]].append(row)
@@ -52,14 +55,12 @@ def test_advantages_are_those_of_the_definition(full_run: Run):
             rewards = [row["reward"] for row in rows]
             graded += len(set(rewards)) > 2
             for row, expected in zip(rows, reference_advantages(rewards), strict=True):
-                assert len(row["advantage"]) == 1
-                assert row["advantage"][0] == pytest.approx(expected, abs=1e-5)
-    assert graded > 0
+                assert row["advantage"] == [pytest.approx(expected, abs=1e-5)]
+    assert graded > 0  # of 120 groups, of which every third or fourth has three distinct rewards
 
 
 def test_the_log_shows_what_the_method_did(full_run: Run):
-    logged = [entry["data"] for entry in full_run.metrics if "actor/grad_norm" in entry["data"]]
-    for data, step in zip(logged, full_run.steps, strict=True):
+    for data, step in zip(full_run.trained, full_run.steps, strict=True):
         groups = collections.defaultdict(list)
         for row in step["rows"]:
             groups[row["uid"]].append(row["reward"])
@@ -69,38 +70,70 @@ def test_the_log_shows_what_the_method_did(full_run: Run):
         if varied:
             distinct = statistics.fmean(len(set(rewards)) for rewards in varied)
             assert data["ms_grpo/distinct_rewards"] == pytest.approx(distinct)
-            assert 0.6 < data["ms_grpo/scale"] < 0.9
+            # 0.689 to 0.838 over all groups of eight rewards 0, 0.1, 0.4 and 1.
+            assert 0.68 < data["ms_grpo/scale"] < 0.85
             if distinct == 2:
                 assert data["ms_grpo/correction"] < 1e-9
             else:
                 assert data["ms_grpo/correction"] > 0
 
 
-def test_a13_tool_tokens_are_masked(full_run: Run):
+def test_what_the_policy_sampled_is_trained_on_and_nothing_else(full_run: Run, quickstart):
+    """Turn by turn: the tokens under the mask are those that vLLM sampled."""
+    tokenizer = AutoTokenizer.from_pretrained(quickstart.model)
+    end_of_call = tokenizer.convert_tokens_to_ids("</tool_call>")
+    sampled = collections.defaultdict(list)
+    for turn in full_run.turns:
+        sampled[turn["rollout"]].append(turn["sampled"])
+
+    def is_kept(written: list[int], turn: list[int]) -> bool:
+        # What the policy writes after its call, before it sees the result, is discarded.
+        cut = written[-1] == end_of_call and turn[: len(written)] == written
+        return cut or written == turn
+
+    def rollouts_like(written: list[list[int]]) -> list[list[list[int]]]:
+        return [
+            turns
+            for turns in sampled.values()
+            if len(turns) == len(written) and all(map(is_kept, written, turns))
+        ]
+
     observed = 0
     for step in full_run.steps:
         for row in step["rows"]:
-            assert "<tool_response>" not in row["written"]
-            assert "Doc 1 (Title:" not in row["written"]
-            assert "<answer>" not in row["read"]
+            assert rollouts_like(row["written_turns"]), row
             assert row["advantage_outside"] == 0
-            observed += "<tool_response>" in row["read"]
-    assert observed > 100
+            # Tags of an observation are made harmless, so these could only be the policy's.
+            assert "<answer>" not in row["read"]
+            assert "<tool_call>" not in row["read"]
+            if len(row["written_turns"]) > 1:
+                assert "<tool_response>" in row["read"]
+                observed += 1
+    assert observed > 0
 
 
-def test_vllm_samples_from_the_updated_weights(full_run: Run):
-    """After every update the trainer's log-probs still agree with those of the rollout.
+def test_vllm_samples_from_the_updated_weights(full_run: Run, quickstart):
+    """What the trainer computes explains what vLLM samples; what the first weights say does not.
 
-    The weights move by much more than that between the first and the last step, as the accuracy
-    shows: a rollout with old weights would not agree.
+    Both compute in float32, so that the two differ by rounding only.
     """
-    trained = [entry["data"] for entry in full_run.metrics if "actor/grad_norm" in entry["data"]]
-    differences = [data["training/rollout_probs_diff_mean"] for data in trained]
-    assert statistics.mean(differences) < 1e-4
-    # A step in which the policy writes what it has hardly ever seen is a little above its mean.
-    assert max(differences) < 3e-4
+    first, last = full_run.steps[0]["rows"], full_run.steps[-1]["rows"]
+    untrained = AutoModelForCausalLM.from_pretrained(quickstart.model, dtype=torch.float32)
     for step in full_run.steps:
-        assert statistics.median(row["log_prob_difference"] for row in step["rows"]) < 1e-3
+        rounding = statistics.median(row["log_prob_difference"] for row in step["rows"])
+        assert rounding < 1e-3
+    assert statistics.median(distance(untrained, row) for row in first) < 1e-3
+    assert statistics.median(distance(untrained, row) for row in last) > 1e-2
+
+
+def distance(model: torch.nn.Module, row: dict) -> float:
+    """Mean absolute difference of a row's sampling log-probs from the model's."""
+    tokens = torch.tensor([row["prompt_ids"] + row["response_ids"]])
+    with torch.no_grad():
+        logits = model(tokens).logits[0, len(row["prompt_ids"]) - 1 : -1]
+    found = logits.log_softmax(-1).gather(1, tokens[0, len(row["prompt_ids"]) :, None]).squeeze(1)
+    mask = torch.tensor(row["response_mask"], dtype=torch.bool)
+    return (found - torch.tensor(row["rollout_log_probs"]))[mask].abs().mean().item()
 
 
 def held_out_accuracy(run: Run) -> list[tuple[float, float]]:
@@ -115,43 +148,49 @@ def held_out_accuracy(run: Run) -> list[tuple[float, float]]:
 
 
 def test_the_policy_learns_to_search(full_run: Run):
-    (before, memory_before), (after, memory_after) = held_out_accuracy(full_run)
-    assert before < 0.5
-    assert after >= 0.7
-    assert max(memory_before, memory_after) < 0.3
+    """Far from the bars of scripts/check_quickstart.py, which are about how much it learns."""
+    (before, _), (after, from_memory) = held_out_accuracy(full_run)
+    assert after > before + 0.15
+    assert after > from_memory + 0.15
+
+
+def test_the_run_leaves_its_results(full_run: Run):
     assert re.search(rf"^step +{STEPS} ", full_run.output, re.MULTILINE)
-    assert list((full_run.folder / "run").glob("*.png"))
+    assert (full_run.folder / "run/learning_curve.png").is_file()
     assert (full_run.folder / f"run/checkpoints/global_step_{STEPS}").is_dir()
+    (page,) = re.findall(r"^report +(\S.*)$", full_run.output, re.MULTILINE)
+    assert "ms_grpo" in Path(page).read_text()
 
 
-def children_killed(pid: int) -> None:
-    """Kill -9 for the whole tree: driver, Ray and its workers, vLLM."""
+def kill_all(pid: int) -> None:
+    """Kill -9 for the whole tree: run.sh, driver, Ray and its workers, vLLM."""
     tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     for process in tree:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(tree, timeout=60)
+    psutil.wait_procs(tree, timeout=END_S)
 
 
 def test_kill_and_resume(quickstart: Quickstart):
-    """Killed after the checkpoint of step 2, the run goes on from there as it would have."""
+    """Killed in step 3, after the checkpoint of step 2, the run goes on as it would have."""
     saving = [
         f"trainer.default_local_dir={quickstart.base}/checkpoints",
         "trainer.save_freq=2",
         "trainer.test_freq=-1",
         "trainer.val_before_train=False",
     ]
-    killed = quickstart.start("killed", *saving)
+    killed = quickstart.start("killed", *saving, PROBE_HOLD_AT=3)
     recorded = quickstart.base / "killed" / "steps.jsonl"
-    deadline = time.monotonic() + 1200
-    while not recorded.exists() or len(recorded.read_text().splitlines()) < 3:
-        assert killed.poll() is None, killed.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    children_killed(killed.pid)
-    killed.wait(timeout=60)
+    try:
+        deadline = time.monotonic() + LIMIT_S
+        while not recorded.exists() or recorded.read_text().count("\n") < 3:
+            assert killed.poll() is None, quickstart.output("killed")
+            assert time.monotonic() < deadline, quickstart.output("killed")
+            time.sleep(0.2)
+        kill_all(killed.pid)
+        killed.wait(timeout=END_S)
+    finally:
+        end(killed)
     before = {entry["step"]: entry for entry in read_jsonl(recorded)}
 
     resumed = quickstart.run("resumed", *saving, "trainer.resume_mode=auto", STEPS=4)
@@ -177,9 +216,8 @@ def test_two_ranks(quickstart: Quickstart):
     run = quickstart.run(
         "two-ranks", "trainer.test_freq=-1", "trainer.val_before_train=False", STEPS=2, RANKS=2
     )
-    steps = [entry["data"] for entry in run.metrics if "actor/grad_norm" in entry["data"]]
-    assert len(steps) == 2
-    for data in steps:
-        assert data["training/rollout_probs_diff_mean"] < 1e-4
+    assert len(run.trained) == 2
+    for data, step in zip(run.trained, run.steps, strict=True):
+        assert statistics.median(row["log_prob_difference"] for row in step["rows"]) < 1e-3
         assert 0 < data["actor/grad_norm"] < math.inf
     assert {state["rank"] for state in run.states} == {0, 1}

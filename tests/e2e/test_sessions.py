@@ -46,7 +46,7 @@ def sessions_of(step: dict) -> dict[str, dict[str, list[dict]]]:
     return groups
 
 
-def test_a12_a_session_counts_once_whatever_its_rows(run: Run):
+def test_a_session_counts_once_whatever_its_rows(run: Run):
     lengths, graded = set(), 0
     for step in run.steps:
         groups = sessions_of(step)
@@ -62,13 +62,12 @@ def test_a12_a_session_counts_once_whatever_its_rows(run: Run):
                 for row in rows:
                     assert row["advantage"] == [pytest.approx(expected, abs=1e-5)]
     assert lengths == {1, 2}
-    assert graded > 0
+    assert graded > 0  # of twelve groups of six, of which hardly one agrees
 
 
 def test_the_log_has_the_metrics_of_the_real_groups(run: Run):
-    logged = [entry["data"] for entry in run.metrics if "actor/grad_norm" in entry["data"]]
-    assert len(logged) == len(run.steps) == 2
-    for data, step in zip(logged, run.steps, strict=True):
+    assert len(run.trained) == len(run.steps) == 2
+    for data, step in zip(run.trained, run.steps, strict=True):
         groups = sessions_of(step)
         rewards = [[rows[-1]["reward"] for rows in group.values()] for group in groups.values()]
         varied = [group for group in rewards if len(set(group)) > 1]

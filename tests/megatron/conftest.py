@@ -1,7 +1,6 @@
 """Runs of verl's Megatron engine, started once for all tests that look at them."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,11 @@ import pytest
 from tests.megatron.problem import CASES, LAYOUTS, write_batch, write_model
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+WHOLE_TREE = ROOT / "scripts/whole_tree.py"
+# What takes a minute or two on two cores that do nothing else, and this long when it hangs.
+LIMIT_S = 3600
+END_S = 300
 # Not in site-packages: verl imports Megatron wherever it finds it, in runs that use nothing of it.
 PACKAGES = Path(os.environ.get("MEGATRON_PACKAGES", Path(sys.prefix) / "megatron"))
 
@@ -19,7 +23,9 @@ PACKAGES = Path(os.environ.get("MEGATRON_PACKAGES", Path(sys.prefix) / "megatron
 def cpu_environment() -> dict[str, str]:
     """The environment in which a process runs verl on the CPU."""
     settings = {"VERL_PLATFORM": "cpu", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **settings}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT)]), **settings}
+    environment.pop("RAY_ADDRESS", None)  # of another cluster
+    return environment
 
 
 @pytest.fixture(scope="session")
@@ -29,41 +35,41 @@ def megatron_environment(cpu_environment) -> dict[str, str]:
         pytest.skip(f"no Megatron in {PACKAGES}: bash scripts/setup_megatron.sh")
     return {
         **cpu_environment,
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(PACKAGES)]),
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT), str(PACKAGES)]),
         "VERL_USE_EXTERNAL_MODULES": "local_megatron",
     }
 
 
-def run_python(
-    arguments: list[str], environment: dict[str, str], timeout: float, cwd: Path | None = None
-) -> str:
-    """Runs Python to its end and returns what it printed; fails on errors and at the deadline.
+def run_python(arguments: list[str], environment: dict[str, str], cwd: Path | None = None) -> str:
+    """Runs Python to its end and returns what it printed; fails on errors and when it hangs.
 
-    timeout: seconds. Then its process group is killed; Ray's processes, which are in groups of
-    their own, end within half a minute when they miss it.
+    It ends with all that it has started, Ray's processes too.
     """
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", *arguments],
+        [sys.executable, str(WHOLE_TREE), sys.executable, "-W", "ignore", *arguments],
         env=environment,
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=timeout)
+        output, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.terminate()
         output, _ = process.communicate()
-        pytest.fail(f"not done after {timeout} s: {arguments}\n{output}")
+        pytest.fail(f"not done after {LIMIT_S} s: {arguments}\n{output}")
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(timeout=END_S)
     assert process.returncode == 0, output
     return output
 
 
 def run_worker(name: str, folder: Path, environment: dict[str, str]) -> None:
-    """Runs a worker of this folder on the problem in `folder`; its ranks have 600 s each."""
-    run_python([str(HERE / "ranks.py"), name, str(folder)], environment, timeout=1000)
+    """Runs a worker of this folder on the problem in `folder`."""
+    run_python([str(HERE / "ranks.py"), name, str(folder)], environment)
 
 
 @pytest.fixture(scope="session")

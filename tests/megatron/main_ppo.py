@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples/quickstart"
 CLI = [sys.executable, "-m", "verl_msgrpo.cli"]
 PROMPTS, GROUP = 8, 8
+LIMIT_S = 1800  # for what takes a minute at most on two cores that do nothing else
 
 OVERRIDES = f"""
 model_engine=megatron
@@ -88,9 +89,9 @@ def prepare(folder: Path) -> None:
     data = folder / "data"
     if not data.is_dir():
         command = [sys.executable, str(QUICKSTART / "prepare.py"), "--out", str(data)]
-        subprocess.run(command, check=True, timeout=600)
+        subprocess.run(command, check=True, timeout=LIMIT_S)
     index = ["index", "--corpus", str(data / "corpus.jsonl"), "--output", str(folder / "index")]
-    subprocess.run([*CLI, *index], check=True, timeout=120)
+    subprocess.run([*CLI, *index], check=True, timeout=LIMIT_S)
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def retrieval_server(folder: Path) -> Iterator[str]:
     serve = ["serve", "--index", str(folder / "index"), "--port", "0", "--port-file", str(port)]
     with subprocess.Popen([*CLI, *serve]) as server:
         try:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + LIMIT_S
             while not port.exists() or not port.read_text():
                 assert server.poll() is None, "the retrieval server ended"
                 assert time.monotonic() < deadline, "the retrieval server did not start"

@@ -14,14 +14,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-DEADLINE = 600  # seconds for all that one rank does
+DEADLINE_S = 3600  # for all that one rank does, most of it within a minute
 
 
 def _rank(rank: int, count: int, store: Path, function: Callable[..., None], *args: object) -> None:
     import torch
 
     # A rank that waits for another one for ever says where, and ends; then the others are ended.
-    faulthandler.dump_traceback_later(DEADLINE, exit=True)
+    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count))
     torch.set_num_threads(1)
     torch.distributed.init_process_group(

@@ -1,4 +1,4 @@
-"""From a sharded checkpoint of FSDP2 to a Hugging Face model, by the README's command."""
+"""From a sharded checkpoint of FSDP2 to a Hugging Face model, by the documented command."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.megatron.conftest import HERE, run_python, run_worker
+from tests.megatron.conftest import run_python, run_worker
 from tests.megatron.problem import furthest, reference_log_probs, write_batch, write_model
 
 pytestmark = pytest.mark.e2e
@@ -20,8 +20,7 @@ def trained(tmp_path_factory, cpu_environment) -> Path:
     write_model(folder / "untied", tied=False)
     write_batch(folder / "batch.safetensors")
     (folder / "fsdp2").mkdir()
-    environment = {**cpu_environment, "PYTHONPATH": str(HERE)}
-    run_worker("fsdp_worker", folder, environment)
+    run_worker("fsdp_worker", folder, cpu_environment)
     return folder
 
 
@@ -30,7 +29,7 @@ def test_merged_checkpoint(trained, cpu_environment):
     checkpoint = trained / "fsdp2/checkpoint"
     command = ["-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(checkpoint), "--target_dir", str(merged)]
-    run_python(command, cpu_environment, timeout=600)
+    run_python(command, cpu_environment)
 
     # verl's merger rounds to bfloat16.
     found = load_file(merged / "model.safetensors")

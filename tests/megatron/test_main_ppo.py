@@ -56,7 +56,7 @@ def run(tmp_path_factory, environment) -> MegatronRun:
             "PROBE_DIR": str(folder),
         }
         # Hydra writes its own logs to the working directory.
-        run_python(arguments(folder), {**environment, **here}, timeout=1200, cwd=folder)
+        run_python(arguments(folder), {**environment, **here}, cwd=folder)
     return MegatronRun(folder)
 
 
