@@ -78,10 +78,10 @@ def question_with_options(question: str, options: Sequence[str]) -> str:
     return f"{question}\n\n" + "\n".join(lines)
 
 
-def code_problem(statement: str, fn_name: str | None, starter_code: str = "") -> str:
-    """A programming problem and what its tests expect: a program, or a function of that name."""
-    if fn_name is None:
+def code_problem(statement: str, function: str, starter_code: str = "") -> str:
+    """A programming problem and what its tests call: that function, or a program if it is ""."""
+    if not function:
         return statement + _STDIN
     if starter_code.strip():
         return f"{statement}\n\nComplete this code:\n\n```python\n{starter_code.strip()}\n```"
-    return f"{statement}\n\nWrite the function `{fn_name}`; it returns the answer."
+    return f"{statement}\n\nWrite the function `{function}`; it returns the answer."

@@ -1,17 +1,16 @@
 r"""Every public form of rows that the tasks read, and the problem that each row holds.
 
-A reader takes the columns of one row and returns a `TaskProblem`. It raises FieldError, which names
-the field, for a row that cannot be used. `registry.py` says which data set has which form.
+A reader takes the columns of one row and returns a `TaskProblem`. For a row that cannot be used it
+raises FieldError, or GroundTruthError for tests of programs; both name the field. `registry.py`
+says which data set has which form.
 """
 
 import json
 import re
 import string
-from collections.abc import Callable, Mapping
-from typing import ParamSpec
+from collections.abc import Mapping
 
 from verl_msgrpo.rewards.code.cases import Suite, canonical_json, read_cases, read_livecodebench
-from verl_msgrpo.rewards.ground_truth import GroundTruthError
 from verl_msgrpo.rewards.response import boxes
 from verl_msgrpo.tasks.fields import (
     Example,
@@ -26,8 +25,6 @@ from verl_msgrpo.tasks.fields import (
 )
 from verl_msgrpo.tasks.prompts import code_problem, question_with_options
 from verl_msgrpo.tasks.rows import TaskProblem
-
-P = ParamSpec("P")
 
 # --- Rows that are in verl's format already -------------------------------------------------------
 
@@ -217,11 +214,14 @@ def search_r1(example: Example) -> TaskProblem:
 
 def livecodebench(example: Example) -> TaskProblem:
     """question_content, starter_code, public and private tests, metadata, contest_date."""
-    public, private = text(example, "public_test_cases"), text(example, "private_test_cases")
-    suite = _suite(read_livecodebench, public, private, note(example, "metadata"))
-    question, starter_code = text(example, "question_content"), note(example, "starter_code")
+    suite = read_livecodebench(
+        text(example, "public_test_cases"),
+        text(example, "private_test_cases"),
+        note(example, "metadata"),
+    )
+    statement, starter_code = text(example, "question_content"), note(example, "starter_code")
     return TaskProblem(
-        text=code_problem(question, suite.function or None, starter_code),
+        text=code_problem(statement, suite.function, starter_code),
         ground_truth=canonical_json(suite),
         id=note(example, "question_id"),
         origin=note(example, "platform"),
@@ -234,13 +234,10 @@ def livecodebench(example: Example) -> TaskProblem:
 def programs_of_verl(example: Example) -> TaskProblem:
     """Rows in verl's format whose ground truth holds tests, as in Eurus-2-RL's code part."""
     _only(example, "code", "coding", "programming")
-    tests, extra_info = (
-        struct(example, "reward_model").get("ground_truth"),
-        example.get("extra_info"),
-    )
-    suite = _suite(read_cases, tests, extra_info, "reward_model.ground_truth")
+    truth = struct(example, "reward_model").get("ground_truth")
+    suite = read_cases(truth, example.get("extra_info"), "reward_model.ground_truth")
     return TaskProblem(
-        text=code_problem(_asked(example), suite.function or None),
+        text=code_problem(_asked(example), suite.function),
         ground_truth=canonical_json(suite),
         id=_row_id(example),
         origin=note(example, "data_source"),
@@ -250,20 +247,12 @@ def programs_of_verl(example: Example) -> TaskProblem:
 
 def programs_with_tests(example: Example) -> TaskProblem:
     """DeepCoder's rows: problem, tests, starter_code."""
-    suite = _suite(read_cases, example.get("tests"), None, "tests")
-    problem, starter_code = text(example, "problem"), note(example, "starter_code")
+    suite = read_cases(example.get("tests"), field="tests")
     return TaskProblem(
-        text=code_problem(problem, suite.function or None, starter_code),
+        text=code_problem(text(example, "problem"), suite.function, note(example, "starter_code")),
         ground_truth=canonical_json(suite),
         kind=_kind(suite),
     )
-
-
-def _suite(read: Callable[P, Suite], *args: P.args, **kwargs: P.kwargs) -> Suite:
-    try:
-        return read(*args, **kwargs)
-    except GroundTruthError as error:
-        raise FieldError(str(error)) from None
 
 
 def _kind(suite: Suite) -> str:

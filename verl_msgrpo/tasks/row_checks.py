@@ -151,7 +151,7 @@ def _is_any(kind: pa.DataType, tests: Sequence[object]) -> bool:
 
 # --- Ground truths --------------------------------------------------------------------------------
 
-# How the prompt of each reward's task wants the answer.
+# How the prompts ask for the answer, by the name of the reward.
 _FORMS = {
     "math_answer": "\\boxed{%s}",
     "multiple_choice": "\\boxed{%s}",
@@ -160,10 +160,10 @@ _FORMS = {
 
 
 def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
-    """Why no response could be right, "" if one can, or if the reward is not one of ours.
+    """Why no response could be right; "" if one can, or if none of our rewards scores the row.
 
-    The reward gets the right answer itself, in the form that the prompt asks for. Tests of programs
-    can only be read.
+    The reward gets the right answer itself, in the form that the prompt asks for. Of programs, the
+    tests are read as the reward reads them.
 
     Raises:
         ImportError: the reward needs a package that is not installed.
@@ -171,17 +171,17 @@ def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
     name = reward_name_of(data_source)
     if name is None:
         return ""
-    if name == "code_tests":
-        return _unreadable_tests(ground_truth, extra_info)
-    form = _FORMS[name]
-    compute_score = importlib.import_module(f"verl_msgrpo.rewards.{name}").compute_score
     try:
+        if name == "code_tests":
+            read_cases(ground_truth, extra_info)
+            return ""
         answers = accepted_answers(ground_truth)
     except GroundTruthError as error:
-        return str(error)
+        return f"cannot be scored: {error}"
+    compute_score = importlib.import_module(f"verl_msgrpo.rewards.{name}").compute_score
     with _silent_rewards():
         accepted = all(
-            compute_score(data_source, form % answer, ground_truth, extra_info)["acc"] == 1.0
+            compute_score(data_source, _FORMS[name] % answer, ground_truth, extra_info)["acc"] == 1
             for answer in answers
         )
     if accepted:
@@ -189,14 +189,6 @@ def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
     options = extra_info.get("num_options") if isinstance(extra_info, Mapping) else None
     among = f" of {options} options" if options else ""
     return f"is {shown(ground_truth)}{among}, which its reward does not accept as an answer"
-
-
-def _unreadable_tests(ground_truth: object, extra_info: object) -> str:
-    try:
-        read_cases(ground_truth, extra_info, "it")
-    except GroundTruthError as error:
-        return str(error)
-    return ""
 
 
 @contextmanager

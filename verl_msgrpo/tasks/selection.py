@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 from tqdm import tqdm
 
 from verl_msgrpo.errors import UserError
+from verl_msgrpo.rewards.ground_truth import GroundTruthError
 from verl_msgrpo.tasks import sources
 from verl_msgrpo.tasks.fields import FieldError, NotOfTask, note
 from verl_msgrpo.tasks.registry import Reader, Task, reader_for
@@ -109,7 +110,7 @@ def candidates(
                     problem = reader.read(row.fields)
                 except NotOfTask:
                     counts.other_task += 1
-                except FieldError as error:
+                except (FieldError, GroundTruthError) as error:
                     counts.refuse(f"{row.where}: {error}")
                 else:
                     yield Candidate(row.where, reader.data_source, problem, origin)

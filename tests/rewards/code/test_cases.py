@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pickle
+import re
 import sys
 import zlib
 
@@ -26,7 +27,6 @@ from verl_msgrpo.rewards.code.cases import (
 from verl_msgrpo.rewards.code.sandbox.confine import OUTPUT_BYTES
 from verl_msgrpo.rewards.ground_truth import GroundTruthError
 from verl_msgrpo.tasks import readers
-from verl_msgrpo.tasks.fields import FieldError
 from verl_msgrpo.tasks.row_checks import unusable
 
 PACKED_TESTS = json.dumps([{"input": "1\n", "output": "Zürich 山\n", "testtype": "stdin"}])
@@ -250,7 +250,7 @@ def test_what_is_nested_too_deeply():
 
 
 def by_prepare(truth, extra_info):
-    """The ground truth that `prepare` writes for a row in verl's format; raises FieldError."""
+    """The ground truth that `prepare` writes for such a row; raises GroundTruthError."""
     row = {
         "prompt": [{"role": "user", "content": "Add."}],
         "reward_model": {"ground_truth": truth},
@@ -344,9 +344,10 @@ def test_prepare_check_data_and_the_reward_agree(right_answers, truth, extra_inf
         read_cases(truth, extra_info)
     except GroundTruthError:
         right_answers.append((truth, extra_info))
-        with pytest.raises(FieldError, match=r"^(reward_model\.ground_truth|extra_info)"):
+        with pytest.raises(GroundTruthError, match=r"^(reward_model\.ground_truth|extra_info)"):
             by_prepare(truth, extra_info)
-        assert unusable(LIVECODEBENCH, truth, extra_info).startswith(("it", "extra_info"))
+        refusal = unusable(LIVECODEBENCH, truth, extra_info)
+        assert re.match("cannot be scored: (ground_truth|extra_info)", refusal)
         assert reward_of(truth, extra_info)["error"] == 1
         return
     written = by_prepare(truth, extra_info)
