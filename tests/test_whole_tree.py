@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_script_that_is_stopped(tmp_path):
     runs = {}
     for name in SCRIPTS_WITH_TREES:
         folder = tmp_path / Path(name).stem
-        for file in ("scripts/whole_tree.py", name):
+        for file in ("scripts/whole_tree.py", "examples/common/quoted.sh", name):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SCRIPTS.parent / file, folder / file)
         (folder / "scripts/setup_cpu.sh").write_text(SET_UP)

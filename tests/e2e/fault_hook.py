@@ -1,7 +1,7 @@
 """Loaded into every process of the fault test, beside `probe`; see there.
 
 Before training step i the fault server (`$FAULT_CONTROL`) is switched to the i-th of
-`$FAULT_PHASES`. The steps of `$FAULT_PAUSES` start LONGEST_PAUSE_SECONDS later, so that the first
+`$FAULT_PHASES`. The steps of `$FAULT_PAUSES` start LONGEST_PAUSE_S later, so that the first
 search in them asks the server, however long the client had found it down. For each rollout one JSON
 is appended to `$PROBE_DIR/rollouts.jsonl`: its step, how long it took, why it ended and what it
 counted.
@@ -16,7 +16,7 @@ from types import ModuleType
 
 from wrapt import when_imported
 
-from verl_msgrpo.search.client import LONGEST_PAUSE_SECONDS
+from verl_msgrpo.search.client import LONGEST_PAUSE_S
 
 SWITCH_S = 1000  # it may start a server
 
@@ -37,7 +37,7 @@ def _switch_faults(trainer_base: ModuleType) -> None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         opener.open(request, timeout=SWITCH_S).close()
         if self.global_steps in pauses:
-            time.sleep(LONGEST_PAUSE_SECONDS + 0.5)
+            time.sleep(LONGEST_PAUSE_S + 0.5)
         return original(self, *args, **kwargs)
 
     trainer_base.PPOTrainer.step = step

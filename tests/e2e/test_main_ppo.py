@@ -6,7 +6,6 @@ import math
 import re
 import statistics
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -158,8 +157,9 @@ def test_the_run_leaves_its_results(full_run: Run):
     assert re.search(rf"^step +{STEPS} ", full_run.output, re.MULTILINE)
     assert (full_run.folder / "run/learning_curve.png").is_file()
     assert (full_run.folder / f"run/checkpoints/global_step_{STEPS}").is_dir()
-    (page,) = re.findall(r"^report +(\S.*)$", full_run.output, re.MULTILINE)
-    assert "ms_grpo" in Path(page).read_text()
+    page = full_run.folder / "run/report.html"
+    assert f"report          {page}\n" in full_run.output
+    assert "ms_grpo" in page.read_text()
 
 
 def kill_all(pid: int) -> None:
