@@ -106,7 +106,7 @@ def test_every_launch_is_sound(recipe, model, backend, data, server, tmp_path):
         assert report.memory is not None
         assert report.memory.training < H100.gib
     assert "actor_rollout_ref.rollout.name=vllm" in ours
-    if backend == "megatron":  # L03
+    if backend == "megatron":
         assert "actor_rollout_ref.actor.megatron.use_mbridge=True" in ours
 
 
@@ -216,7 +216,7 @@ def test_no_two_runs_share_a_folder(recipe, tmp_path):
 
 def test_observations_leave_room_to_write(tmp_path, monkeypatch):
     rollout = composed(overrides_of("search_hotpotqa", tmp_path)).actor_rollout_ref.rollout
-    assert rollout.agent.default_agent_loop == "search_tool_agent"  # T20
+    assert rollout.agent.default_agent_loop == "search_tool_agent"
     assert rollout.multi_turn.enable
     monkeypatch.setenv("RETRIEVAL_SERVICE_URL", "http://host:1/retrieve")
     (tool,) = OmegaConf.load(rollout.multi_turn.tool_config_path).tools
@@ -275,7 +275,10 @@ def test_every_knob_is_checked(knob, bad, message, data, tmp_path):
 
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [("long", "reward_kwargs.timeout_s is 'long'"), ("0", "timeout_s=0: a number of at least 0.1")],
+    [
+        ("long", "reward_kwargs.timeout_s is 'long'"),
+        ("0", "timeout_s: allowed is a finite number >= 0.1"),
+    ],
 )
 def test_the_time_of_programs_is_checked(bad, message, data, tmp_path):
     folders = {"DATA_DIR": data / "code_livecodebench", "OUTPUT_DIR": tmp_path / "out"}

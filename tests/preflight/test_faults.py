@@ -319,7 +319,7 @@ def test_rows(launches, data_dir, tmp_path, change, extra, message, fix):
 
 
 def test_rows_without_agent_are_fine_where_the_default_searches(launches, data_dir, tmp_path):
-    """T20: the script's default loop runs rows that name none."""
+    """The script's default loop runs rows that name none."""
     file = rewritten(data_dir, tmp_path, lambda t: t.drop_columns(["agent_name"]))
     assert launches["megatron"].check(file).errors == []
 
@@ -580,7 +580,7 @@ def test_settings_of_dispatch_stand_under_a_task(launches):
 # --- Services, disk, memory -----------------------------------------------------------------------
 
 
-def test_l08_closed_port(launches, monkeypatch):
+def test_closed_port(launches, monkeypatch):
     from verl_msgrpo.search import client
 
     monkeypatch.setattr(client, "_PROBE_PAUSE_S", 0)
