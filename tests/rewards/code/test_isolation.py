@@ -17,7 +17,13 @@ from tests.reward_fns.code_rows import skip_without
 from verl_msgrpo.common import once
 from verl_msgrpo.rewards.code import isolation
 from verl_msgrpo.rewards.code.isolation import launch
-from verl_msgrpo.rewards.code.runner import IsolationError, Launch, Program, resident_bytes, run
+from verl_msgrpo.rewards.code.runner import (
+    IsolationError,
+    Program,
+    SandboxStart,
+    resident_bytes,
+    run,
+)
 
 ROOT = Path(__file__).parents[3]
 SYSTEM_PYTHON = Path("/usr/bin/python3.11")
@@ -30,7 +36,7 @@ def way(request):
 
 
 def sandbox(way, memory_mb=1024):
-    return way if isinstance(way, Launch) else launch(way, memory_mb << 20)
+    return way if isinstance(way, SandboxStart) else launch(way, memory_mb << 20)
 
 
 def printed(way, source, inputs=("",), limit_s=20.0, **options):
@@ -398,7 +404,7 @@ def test_a_python_that_others_cannot_read_is_named(monkeypatch, tmp_path):
 )
 def test_a_sandbox_that_does_not_start_is_an_error(command, message):
     with pytest.raises(IsolationError, match=message):
-        printed(Launch(command, {}, 1 << 30), "print(1)")
+        printed(SandboxStart(command, {}, 1 << 30), "print(1)")
 
 
 @pytest.mark.parametrize(
@@ -407,4 +413,4 @@ def test_a_sandbox_that_does_not_start_is_an_error(command, message):
 )
 def test_a_broken_reply_passes_no_test(reply):
     command = ["/bin/sh", "-c", reply]
-    assert printed(Launch(command, {}, 1 << 30), "print(1)") == [None]
+    assert printed(SandboxStart(command, {}, 1 << 30), "print(1)") == [None]

@@ -33,7 +33,7 @@ from pathlib import Path
 from verl_msgrpo.common.numbers import not_allowed
 from verl_msgrpo.common.once import say_once
 from verl_msgrpo.rewards.code import sandbox
-from verl_msgrpo.rewards.code.runner import IsolationError, Launch, Program, run
+from verl_msgrpo.rewards.code.runner import IsolationError, Program, SandboxStart, run
 from verl_msgrpo.rewards.code.sandbox.confine import WORK_DIRECTORY
 
 WAYS = ("bubblewrap", "limits")
@@ -159,7 +159,7 @@ def _what_it_reaches(name: str) -> str:
     return f"a trial program could reach: {text[2:]}" if text else f"a trial program failed: {done}"
 
 
-def launch(name: str, memory_bytes: int) -> Launch:
+def launch(name: str, memory_bytes: int) -> SandboxStart:
     """How to start a sandbox of a kind for one program.
 
     Args:
@@ -184,7 +184,7 @@ def launch(name: str, memory_bytes: int) -> Launch:
         command = [*bubblewrap, *_python(os.path.dirname(_SEEN)), *settings]
     else:
         command = [*_python(str(_SANDBOX.parent)), *settings]
-    return Launch(command, ENVIRONMENT, memory_bytes, start_as, inside, name == "limits")
+    return SandboxStart(command, ENVIRONMENT, memory_bytes, start_as, inside, name == "limits")
 
 
 def visible_paths() -> list[str]:

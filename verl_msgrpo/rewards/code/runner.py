@@ -46,7 +46,7 @@ class IsolationError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Launch:
+class SandboxStart:
     """How to start a sandbox.
 
     memory_bytes: what each of its processes may address, and all of them may use.
@@ -79,7 +79,7 @@ class End(NamedTuple):
 
 
 def run(
-    start: Launch,
+    start: SandboxStart,
     program: Program,
     inputs: Sequence[str],
     judge: Callable[[int, bytes], None],
@@ -266,7 +266,7 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _started(start: Launch, directory: str) -> subprocess.Popen[bytes]:
+def _started(start: SandboxStart, directory: str) -> subprocess.Popen[bytes]:
     home = {"HOME": directory, "TMPDIR": directory} if start.needs_directory else {}
     try:
         return subprocess.Popen(
@@ -286,7 +286,7 @@ def _started(start: Launch, directory: str) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def _directory(start: Launch) -> Iterator[str]:
+def _directory(start: SandboxStart) -> Iterator[str]:
     """The directory to start in."""
     if not start.needs_directory:
         yield "/"
