@@ -104,10 +104,10 @@ def scored(
                 share = real("format_bonus", bonus, 0, 1)
                 outcome = function(*args, **kwargs)
                 if not isinstance(outcome, Outcome):
+                    reward = {key: outcome.get(key, 0.0) for key in ("score", "acc", *keys, *ends)}
+                    reward["pred"] = outcome["pred"]
                     alarm.count("")
-                    other = outcome
-                    numbers = ("score", "acc", *keys, *ends)
-                    return {**{key: other.get(key, 0.0) for key in numbers}, "pred": other["pred"]}
+                    return reward
                 total = (1 - share) * outcome.value + share * outcome.format_ok
                 total = min(max(float(total), 0.0), 1.0)
                 if outcome.timeout:

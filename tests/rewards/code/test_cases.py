@@ -17,6 +17,7 @@ from tests.reward_fns.code_rows import fenced, skip_without
 from verl_msgrpo.rewards import code_tests
 from verl_msgrpo.rewards.code import runner
 from verl_msgrpo.rewards.code.cases import (
+    MAX_DEPTH,
     Case,
     Suite,
     canonical_json,
@@ -244,6 +245,22 @@ def test_what_is_nested_too_deeply():
         value = [value]
     with pytest.raises(GroundTruthError, match=r"^f is nested too deeply"):
         read_cases(value, field="f")
+
+
+def nested(depth):
+    return "[" * depth + "7" + "]" * depth
+
+
+def test_values_as_deep_as_is_allowed_can_be_compared():
+    deep = {"inputs": ["1"], "outputs": [nested(MAX_DEPTH)], "fn_name": "f"}
+    suite = read_cases(deep)
+    assert code_tests.is_right(suite, 0, nested(MAX_DEPTH).encode())
+    assert not code_tests.is_right(suite, 0, nested(MAX_DEPTH - 1).encode())
+    for outputs in ([nested(MAX_DEPTH + 1)], [nested(300)], [json.loads(nested(150))]):
+        with pytest.raises(GroundTruthError, match=r"^f\.outputs\[0\] is nested deeper than 100"):
+            read_cases({**deep, "outputs": outputs}, field="f")
+    wide = {**deep, "outputs": [json.dumps([[[7]]] * 200)]}
+    assert read_cases(wide).cases[0].output == wide["outputs"][0]
 
 
 # --- All who read agree ---------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from verl_msgrpo.rewards.code.sandbox.confine import OUTPUT_BYTES, WORK_BYTES
 from verl_msgrpo.rewards.ground_truth import GroundTruthError
 
 INPUT_BYTES = WORK_BYTES // 2  # it is a file in the sandbox
+MAX_DEPTH = 100  # of values, which are compared level by level
 MAX_UNPACKED_BYTES = 512 << 20  # of one problem's private tests
 _TYPES = {
     "stdin": "stdin",
@@ -270,9 +271,22 @@ def _call(raw: _Raw) -> Case:
         wanted, value = raw.output, _parsed(raw.output, raw.output_field)
     else:
         wanted, value = _dumped(raw.output, raw.output_field), raw.output
-    if "NaN" in wanted and _has_nan(value):
-        raise GroundTruthError(f"{raw.output_field} holds NaN, which equals nothing")
+    _check_value(value, wanted, raw.output_field)
     return Case(given, _text(wanted, raw.output_field, OUTPUT_BYTES))
+
+
+def _check_value(value: object, text: str, field: str) -> None:
+    """Refuses what no value equals, and what is nested too deeply to be compared."""
+    if "NaN" not in text and text.count("[") + text.count("{") <= MAX_DEPTH:
+        return  # the rule, which costs nothing
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        if any(isinstance(item, float) and item != item for item in level):
+            raise GroundTruthError(f"{field} holds NaN, which equals nothing")
+        lists = [list(item.values()) if isinstance(item, Mapping) else item for item in level]
+        level = [item for items in lists if isinstance(items, list) for item in items]
+    if level:
+        raise GroundTruthError(f"{field} is nested deeper than {MAX_DEPTH}")
 
 
 def _text(value: object, field: str, limit: int) -> str:
@@ -336,11 +350,3 @@ def _without_arrays(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _without_arrays(item) for key, item in value.items()}
     return value
-
-
-def _has_nan(value: object) -> bool:
-    if isinstance(value, list):
-        return any(map(_has_nan, value))
-    if isinstance(value, dict):
-        return any(map(_has_nan, value.values()))
-    return value != value
