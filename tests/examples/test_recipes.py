@@ -27,6 +27,7 @@ pytest.importorskip("math_verify")
 from verl_msgrpo.preflight import compose, reward, services
 from verl_msgrpo.preflight.checks import check_config
 from verl_msgrpo.preflight.compose import compose_config
+from verl_msgrpo.rewards import code_tests
 from verl_msgrpo.rewards.code import fusion
 from verl_msgrpo.rewards.code.runner import End
 from verl_msgrpo.search.settings import read_settings
@@ -281,6 +282,7 @@ def test_every_knob_is_checked(knob, bad, message, data, tmp_path):
     ],
 )
 def test_the_time_of_programs_is_checked(bad, message, data, tmp_path):
+    code_tests._ALARM.forget()  # it warns once
     folders = {"DATA_DIR": data / "code_livecodebench", "OUTPUT_DIR": tmp_path / "out"}
     config = composed(overrides_of("code_livecodebench", tmp_path, TIMEOUT_S=bad, **folders))
     (problem,) = check_config(config).errors

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from time import monotonic
 
@@ -169,7 +169,9 @@ def _trial(reward: RewardFunction, row: Mapping[str, object]) -> Iterator[Proble
         yield Problem(CHECK, f"{message}, the start of its workers included", path, WARNING)
         return
     if monotonic() - begin > TRIAL_LIMIT_S or answer.is_timeout(reward):
-        answer = _answer(reward, row, TRIAL_LIMIT_S)
+        first, answer = answer, _answer(reward, row, TRIAL_LIMIT_S)
+        if answer is not None and not answer.said:  # our rewards warn of the first failure only
+            answer = replace(answer, said=first.said)
     if answer is None:
         message = f"on the first row it takes longer than {TRIAL_LIMIT_S:g} s"
         yield Problem(CHECK, f"{message}, though its workers have started", path, WARNING)
