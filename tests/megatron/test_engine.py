@@ -19,6 +19,9 @@ from verl_msgrpo.estimator.reference import reference_advantages
 pytestmark = pytest.mark.e2e
 
 SAVED_AFTER = 2
+# Of a log-prob that two programs compute in float32: 4.8e-6 was the most seen, on one kind of
+# processor. A weight in the wrong place moves it by 0.01 and more.
+ROUNDING = 1e-4
 
 
 @pytest.fixture(params=CASES)
@@ -66,7 +69,7 @@ def test_log_probs_are_hugging_faces(layout, case, engines):
     model = AutoModelForCausalLM.from_pretrained(engines / case, dtype=torch.float32)
     with torch.no_grad():
         expected = reference_log_probs(model, batch)
-    assert furthest(seen.log_probs["before"], expected, batch) < 1e-5
+    assert furthest(seen.log_probs["before"], expected, batch) < ROUNDING
 
 
 def test_first_step_is_the_policy_gradient(case, engines):
@@ -123,6 +126,6 @@ def test_checkpoint_holds_a_hugging_face_model(layout, case, engines):
     batch = batch_of(engines)
     with torch.no_grad():
         found = reference_log_probs(model, batch)
-    assert furthest(found, seen.log_probs["saved"], batch) < 1e-5
+    assert furthest(found, seen.log_probs["saved"], batch) < ROUNDING
     assert furthest(found, seen.log_probs["before"], batch) > 1e-2
     assert len(AutoTokenizer.from_pretrained(exported)) == model.config.vocab_size

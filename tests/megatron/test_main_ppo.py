@@ -24,9 +24,11 @@ pytestmark = pytest.mark.e2e
 
 # Trainer and rollout compute in bfloat16, each its own way. Absolute difference of the log-prob of
 # a token that the policy wrote, over about 750 of them: mean 0.7e-3 to 2.3e-3 in eleven steps of
-# four runs, at most 0.098. One step of training moves it by 0.022 to 0.031 on average.
+# four runs, at most 0.098. One step of training moves it by 0.022 to 0.031 on average. The largest
+# has room for some roundings of a logit (0.125 each from 16 on); a token that is compared with its
+# neighbour differs by more.
 MEAN_DIFFERENCE = 6e-3
-LARGEST_DIFFERENCE = 0.25
+LARGEST_DIFFERENCE = 1.0
 
 
 @pytest.fixture(scope="module")
