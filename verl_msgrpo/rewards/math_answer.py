@@ -5,9 +5,22 @@ The rules:
 - Strict, the default: the answer is the `\boxed{}` (or `\fbox{}`) of the final turn that closes
   last. Boxes in observations never count, nor do earlier boxes. `lenient=True` also takes what
   follows the last "answer is" or "answer:" where there is no box; a number elsewhere never counts.
-- It is right if it equals an accepted answer, by math-verify and the rules of `math.equal`: a
-  decimal has to be exact, or to have at least six places and equal the right answer rounded to its
-  places; "28\%" equals 28 and 0.28; "0,1" is a list without order; `x<3` equals `(-\infty,3)`.
+- It is right if it equals an accepted answer, by math-verify and the rules of `math.equal`: "0,1" is
+  a list without order; `x<3` equals `(-\infty,3)`. "28\%" equals 28 and 0.28. Two answers are
+  read as a whole or not at all.
+- A decimal has to be exact, or to have at least six places and equal the right answer rounded to its
+  places. Where the right answer is not whole, 15 significant digits are enough, which is what a
+  double holds.
+- How it is written does not count: fonts, colours, blanks, marks at the end, `1,200` for 1200,
+  Unicode's mathematics, Python's `sqrt(3)` and `2**10` (`math.appearance`). "1,200" is a list too.
+- A unit at the very end may be missing, but not be another one: a noun phrase in `\text{}` or in
+  plain words, a degree sign, per cent, a currency (`math.text`). Words that say more than a unit
+  does are no unit ("or 13", "is wrong"), and "million" and "dozen" multiply. A base is a part of
+  the value where the right answer has none.
+- It has to be evaluated already; `math.evaluated` says what that means. Equal forms of an
+  expression in variables are one value, factored or not.
+- A ground truth that has several boxes, or does not parse as a whole, is an error of the row. Only
+  the very same text is right then, in the second case.
 - A check that takes longer than `timeout_s` is stopped and the answer wrong, `timeout` = 1. So is
   an answer of more than 2,000 characters, unchecked.
 """
@@ -17,7 +30,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from verl_msgrpo.common.numbers import integer, real
-from verl_msgrpo.rewards.ground_truth import accepted_answers
+from verl_msgrpo.rewards.ground_truth import GroundTruthError, accepted_answers
 from verl_msgrpo.rewards.math.pool import WORKERS, Verdict, shared_pool
 from verl_msgrpo.rewards.outcome import Alarm, Outcome, scored
 from verl_msgrpo.rewards.response import (
@@ -70,7 +83,7 @@ def compute_score(
     """
     limit_s = real("timeout_s", timeout_s, SHORTEST_S)
     size = integer("workers", workers, 1)
-    golds = [_unboxed(gold) for gold in accepted_answers(ground_truth)]
+    golds = _golds(ground_truth)
     text = final_turn(solution_str, observation_tags)
     found = boxes(text)
     boxed = found.last.content if found.last else ""
@@ -89,9 +102,31 @@ def compute_score(
     )
 
 
+def unreadable(ground_truth: object, timeout_s: float = 5.0) -> str:
+    """Why a ground truth cannot be compared with answers; "" if it can.
+
+    Raises:
+        GroundTruthError: it holds no answer, or one that is no single value.
+    """
+    for gold in _golds(ground_truth):
+        if _plain_integer(gold) is None:
+            verdict = shared_pool(WORKERS).check([gold], gold, timeout_s)
+            if verdict.timeout:
+                return f"takes longer than {timeout_s:g} s to read"
+            if verdict.error or not verdict.equal:
+                return verdict.error or "does not equal itself"
+    return ""
+
+
+def _golds(ground_truth: object) -> list[str]:
+    return [_unboxed(gold) for gold in accepted_answers(ground_truth)]
+
+
 def _unboxed(gold: str) -> str:
-    boxed = boxes(gold).last
-    return boxed.content if boxed else gold
+    boxed = boxes(gold)
+    if boxed.count > 1:
+        raise GroundTruthError(f"the ground truth has {boxed.count} boxes, so it is no single value")
+    return boxed.last.content if boxed.last else gold
 
 
 def _check(golds: list[str], answer: str, timeout_s: float, workers: int) -> Verdict:
@@ -108,5 +143,5 @@ def _check(golds: list[str], answer: str, timeout_s: float, workers: int) -> Ver
 
 def _plain_integer(text: str) -> int | None:
     """The value of an answer that is an integer and nothing else, with or without commas."""
-    text = text.strip().strip("$").strip()
+    text = text.strip().strip("$").rstrip(".,;\\ \n").strip()
     return int(text.replace(",", "")) if _INTEGER.fullmatch(text) else None

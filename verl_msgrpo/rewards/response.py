@@ -22,7 +22,17 @@ MAX_CHARS = 200_000
 _OWN_HEADERS = ("<|im_start|>assistant", "<|start_header_id|>assistant<|end_header_id|>")
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|im_start|>", "<|start_header_id|>")
 # Up to four backslashes: models that write JSON or Python double them.
-_BRACES = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.S)
+# A box without braces holds one number, letter or fraction; more would be another formula.
+_BARE = (
+    r"\s*(?P<bare>[-+]?\d+(?:,\d{3})*(?:\.\d+)?|\\[dtc]?frac\s*(?:\d\s*\d|\{[^{}]*\}\s*\{[^{}]*\})"
+    r"|\\sqrt\s*(?:\d|\{[^{}]*\})|\\(?:text|mathrm|mathbf|textbf)\s*\{[^{}]*\}"
+    r"|\\(?:pi|infty)(?![A-Za-z])|(?<=\s)[A-Za-z](?=\s*(?:[$.,;:!?)\\]|$)))(?!\s*[\^_!/\d])"
+)
+_BRACES = re.compile(
+    rf"\\{{1,4}}(?:boxed|fbox)(?![A-Za-z])(?:(?P<box>\s*\{{)|{_BARE})"
+    r"|\\.|(?P<open>\{)|(?P<close>\})",
+    re.S,
+)
 _OPEN, _CLOSE = "<answer>", "</answer>"
 _STATEMENT = re.compile(
     r"(?:\b(?i:answer|result|antwort|r[eé]ponse|respuesta)|答案)"
@@ -48,6 +58,7 @@ class Boxes(NamedTuple):
 
     last: Box | None
     left_open: bool  # a box after the last closed one never closes
+    count: int = 0  # closed boxes that are in no other box
 
 
 class Tag(NamedTuple):
@@ -91,15 +102,18 @@ def is_cut_off(text: str, extra_info: object) -> bool:
 
 
 def boxes(text: str) -> Boxes:
-    """The box that closes last, braces matched and escaped ones skipped.
+    r"""The box that closes last, braces matched and escaped ones skipped.
 
-    A box inside a box is part of the outer one. A command without braces is no box.
+    A box inside a box is part of the outer one. TeX needs no braces around a single token: `\boxed5`
+    and `\boxed \frac12` are boxes. A command that is followed by neither is none.
     """
     if "\\boxed" not in text and "\\fbox" not in text:
         return Boxes(None, False)
     last: Box | None = None
     stack: list[int | None] = []  # where the content of an open box begins, None for a plain brace
+    closed: list[int] = []  # where the outer boxes begin
     for match in _BRACES.finditer(text):
+        begin: int | None = None
         if match["box"]:
             stack.append(match.end())
         elif match["open"]:
@@ -108,8 +122,15 @@ def boxes(text: str) -> Boxes:
             begin = stack.pop()
             if begin is not None:
                 last = Box(text[begin : match.start()].strip(), match.end())
+        elif match["bare"]:
+            begin = match.start("bare")
+            last = Box(match["bare"], match.end("bare"))
+        if begin is not None:
+            while closed and closed[-1] > begin:
+                closed.pop()
+            closed.append(begin)
     left_open = any(begin is not None and (not last or begin > last.end) for begin in stack)
-    return Boxes(last, left_open)
+    return Boxes(last, left_open, len(closed))
 
 
 def last_answer_tag(text: str) -> Tag | None:

@@ -176,9 +176,13 @@ def unusable(data_source: str, ground_truth: object, extra_info: object) -> str:
             read_cases(ground_truth, extra_info)
             return ""
         answers = accepted_answers(ground_truth)
+        reward = importlib.import_module(f"verl_msgrpo.rewards.{name}")
+        # The very same text is right even where nothing else can be compared with it.
+        if name == "math_answer" and (problem := reward.unreadable(ground_truth)):
+            return f"is {shown(ground_truth)}: {problem}"
     except GroundTruthError as error:
         return f"cannot be scored: {error}"
-    compute_score = importlib.import_module(f"verl_msgrpo.rewards.{name}").compute_score
+    compute_score = reward.compute_score
     with _silent_rewards():
         accepted = all(
             compute_score(data_source, _FORMS[name] % answer, ground_truth, extra_info)["acc"] == 1

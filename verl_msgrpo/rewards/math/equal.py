@@ -17,9 +17,12 @@ import math_verify.parser
 import sympy
 from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended import latex2sympy2
-from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
-from math_verify import LatexExtractionConfig, parse, verify
+from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
+from math_verify import verify
+from sympy.core.relational import Relational
 
+from verl_msgrpo.rewards.math.appearance import without_thousands
+from verl_msgrpo.rewards.math.evaluated import is_evaluated, is_short_enough
 from verl_msgrpo.rewards.math.text import Answer, decimals, same_unit, tidy
 
 # Fewer places than this are an approximation that only matches where it is exact.
@@ -30,6 +33,11 @@ _DIGITS = 100
 math_verify.parser.TIMEOUT_WARNING_SHOWN = True
 math_verify.grader.TIMEOUT_WARNING_SHOWN = True
 _simplified_eq = math_verify.grader.sympy_symbolic_eq
+_solve_and_compare = math_verify.grader.sympy_solve_and_compare
+# Units are taken off by `text`, which knows what a unit is.
+_AS_A_WHOLE = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"
+)
 
 _converter = latex2sympy2._Latex2Sympy
 _create_parser = _converter.create_parser
@@ -37,21 +45,42 @@ _parse_number = _converter.parse_number
 _mode = PredictionMode.SLL
 
 
+class UnreadableError(ValueError):
+    """The right answer is no mathematics that can be read as a whole."""
+
+
 def equal_answers(gold: str, answer: str) -> bool:
     r"""Whether `answer` states the value of `gold`. Both are LaTeX without `$` or `\boxed`.
 
     A decimal matches another number if that number, rounded to the decimal's own places, equals it;
     with fewer than six places it must be exact. "28\%" equals 28 and 0.28. Units may be missing on
-    one side, but not differ. Order counts in tuples, not in lists like "0,1". May take for ever.
+    one side, but not differ. Order counts in tuples, not in lists like "0,1". An answer has to be
+    evaluated already (`evaluated`). May take for ever.
+
+    Raises:
+        UnreadableError: `gold` does not parse as a whole.
     """
-    right, said = tidy(gold), tidy(answer)
-    # A unit is dropped by the parser; a variable of the right answer must not be.
-    units = not right.variable
-    if units and right.unit and said.unit and not same_unit(right.unit, said.unit):
-        return False
-    if _equal(right.latex, said.latex, units):
+    if _reads_equal(gold, answer, thousands=True):
         return True
-    return right.percent != said.percent and _equal(_hundredth(right), _hundredth(said), units)
+    # "1,200" is one number, or a list that is written without blanks.
+    ambiguous = any(without_thousands(side) != side for side in (gold, answer))
+    return ambiguous and _reads_equal(gold, answer, thousands=False)
+
+
+def _reads_equal(gold: str, answer: str, *, thousands: bool) -> bool:
+    right = tidy(gold, thousands=thousands)
+    said = tidy(answer, right, thousands=thousands)
+    if right.percent and said.percent:
+        units = "", ""
+    else:
+        units = "%" if right.percent else right.unit, "%" if said.percent else said.unit
+    if units[0] and units[1] and not same_unit(*units):
+        return False
+    if said.unit.startswith("_") and said.unit != "_10" and not right.unit:
+        return False  # a base is a part of the value
+    if _equal(right.latex, said.latex):
+        return True
+    return right.percent != said.percent and _equal(_hundredth(right), _hundredth(said))
 
 
 def numbers_equal(
@@ -92,24 +121,39 @@ def differ_somewhere(first: sympy.Expr, second: sympy.Expr) -> bool:
     return bool(abs(one - other) > sympy.Float("1e-12") * (abs(one) + abs(other)))
 
 
-def _equal(gold: str, answer: str, units: bool) -> bool:
-    parsed_gold, parsed_answer = _parse(gold, units), _parse(answer, units)
+def _equal(gold: str, answer: str) -> bool:
+    right, said = _parse(gold), _parse(answer)
+    if right is None:
+        raise UnreadableError("it does not parse as a whole")
+    if said is None or not is_evaluated(answer, said, gold, right):
+        return False
     places = {**decimals(gold), **decimals(answer)}
     # By name, so that the comparisons of elements inside math-verify find them too.
     grader = math_verify.grader
     grader.sympy_numeric_eq = lambda first, second, *_: _numeric_eq(first, second, places)
     grader.sympy_symbolic_eq = lambda first, second: _symbolic_eq(first, second, places)
-    return verify(parsed_gold, parsed_answer, allow_set_relation_comp=True, timeout_seconds=None)
+    equal = verify(right, said, allow_set_relation_comp=True, timeout_seconds=None)
+    return equal and is_short_enough(answer, gold)
 
 
 @lru_cache(maxsize=1024)  # a group's responses share the gold, and often the answer
-def _parse(latex: str, units: bool) -> list:
-    normalization = NormalizationConfig(
-        basic_latex=True, units=units, malformed_operators=True, nits=True, boxed="all"
-    )
-    config = LatexExtractionConfig(boxed_match_priority=0, normalization_config=normalization)
-    boxed = f"\\boxed{{{latex}}}"
-    return parse(boxed, [config], parsing_timeout=None)
+def _parse(latex: str) -> sympy.Basic | sympy.MatrixBase | None:
+    """What a text says as a whole; None where it does not parse.
+
+    math-verify's own `parse` would go on to the last fraction in the text then.
+    """
+    try:
+        return math_verify.parser.parse_latex_cached(normalize_latex(latex, config=_AS_A_WHOLE))
+    except Exception:
+        return None
+
+
+def _solutions_equal(
+    gold: Relational, pred: Relational, float_rounding: int, numeric_precision: int
+) -> bool:
+    """math-verify's comparison of solutions, which all equations without any would pass."""
+    has_solutions = bool(sympy.solve(gold, gold.free_symbols))
+    return has_solutions and _solve_and_compare(gold, pred, float_rounding, numeric_precision)
 
 
 def _numeric_eq(
@@ -190,6 +234,7 @@ def _install_fast_parser() -> None:
     _converter.create_parser = create_parser
     _converter.parse_number = parse_number
     math_verify.parser.latex2sympy = parse_in_two_stages
+    math_verify.grader.sympy_solve_and_compare = _solutions_equal
 
 
 def parse_in_two_stages(latex: str, **options: object) -> object:

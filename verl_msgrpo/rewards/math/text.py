@@ -1,33 +1,78 @@
-r"""Mathematical answers as text: what to repair before math-verify's parser reads them.
+r"""Mathematical answers as text: the value and the unit, as math-verify's parser reads them right.
 
-It reads "2 2/3" as 4/3, 1.5e3 as 4.5 e and "\boxed{28\%}" not at all, and it drops the base of
-12_5 and a trailing "t" or "ab" as a unit even where it is the variable of the right answer.
+It reads "2 2/3" as 4/3, 1.5e3 as 4.5 e and "\boxed{28\%}" not at all, and it cuts an answer at its
+first `\text`. Here a unit is a noun phrase at the very end of a value: words that say something
+else ("or", "is", "million") are never dropped. In a list every value may have the same unit.
 """
 
 import re
-import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
+
+from verl_msgrpo.rewards.math.appearance import (
+    plain,
+    without_thousands,
+    without_trailing_marks,
+)
 
 _MIXED = re.compile(
     r"(?<![\w.,/^_)}\\])(\d+)(?:\s|\\[ ,;]|~)+([1-9]\d*)\s*/\s*([1-9]\d*)(?![\w.^])"
 )
-_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{0,2}(?:(?:\\[ ,;!]|~| )\d{3})+(?![\w/]|\s*/)")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,4})(?![\w.])")
 _PERCENT = re.compile(
     r"\s*(?:\\?%|\\text\s*\{\s*(?:%|percent(?:age)?|pct)\s*\}|\b(?:percent(?:age)?|pct)\b)"
 )
-_VULGAR = re.compile("[¼-¾⅐-⅞]")
-_SIGNS = str.maketrans({"−": "-", "–": "-", "×": r"\times ", "÷": "/", "⁄": "/", "·": r"\cdot "})
 _DECIMAL = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.])")
-# A unit, or a variable, at the end of an answer that begins with a number.
-_SUFFIX = re.compile(
-    r"(?<=[\d}\s])(?:\\(?:text|mbox|mathrm)\s*\{\s*(?P<unit>[^{}]*?)\s*\}|(?P<bare>[A-Za-z]+))"
-    r"(?P<power>\s*\^\s*\{?\d\}?)?\s*$"
-)
 _BASE = re.compile(r"(?<=\d)_\s*(?:\{\s*(\d+)\s*\}|(\d+))$")
-# Written right behind a number these are units; any other letters there are variables.
-_ATTACHED_UNITS = frozenset(("mm", "cm", "km", "kg", "mg", "ml", "ft", "lb", "hr", "min", "mph"))
+_CURRENCY = re.compile(r"(?P<sign>[-+]?)\s*(?:\\\$|\\(?:pounds|euro)(?![A-Za-z])|[$€£¥₹])\s*(?=[-\d.\\])")
+_DEGREES = re.compile(r"\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![A-Za-z]))\s*$")
+
+# Number words are values: they multiply what stands before them.
+_NUMBER_WORDS = {
+    **{"dozen": "12", "hundred": "100", "thousand": "10^{3}", "million": "10^{6}"},
+    **{"billion": "10^{9}", "trillion": "10^{12}"},
+}
+_NUMBER_WORD = re.compile(
+    rf"(?<=[\d}}])(?:\s|~|\\ )*(?P<open>\\text\s*\{{\s*)?(?P<word>{'|'.join(_NUMBER_WORDS)})s?"
+    r"(?![A-Za-z])\s*(?P<close>\})?"
+)
+
+# A noun phrase has none of these: it would say something about the value, or state another one.
+_NOT_A_UNIT = re.compile(
+    r"\b(?:and|or|nor|but|if|when|where|while|unless|because|since|so|that|which|than|as|with|not?"
+    r"|none|never|without|except|is|are|was|were|be|am|isn't|aren't|has|have|had|do|does|did"
+    r"|can(?:not)?|could|may|might|must|shall|should|will|would|i|you|we|he|she|it|they|this|these"
+    r"|those|maybe|perhaps|probably|possibly|about|approximately|around|roughly|almost|nearly"
+    r"|least|most|up|between|either|both|instead|rather|otherwise|else|versus|vs"
+    r"|wrong|false|incorrect|right|correct|true|answer|guess|unknown|undefined|impossible|solutions?"
+    r"|plus|minus|over|mod|modulo|choose|factorial|root|negative|positive|half|halves|thirds?"
+    r"|hundred|thousand|million|billion|trillion|dozen|score|lakh|crore|zero|one|two|three|four"
+    r"|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty"
+    r"|ninety|tens|double|triple|twice|thrice|squared|cubed)s?\b",
+    re.I,
+)
+_UNIT_END = r"(?P<power>\s*\^\s*(?:\{\s*-?\d\s*\}|\d))?\s*$"
+_TEXT_UNIT = re.compile(
+    r"(?:\s|~|\\,)*(?:/|\\cdot)?\s*\\(?P<font>text|mathrm)\s*\{(?P<unit>[^{}\d]*)\}" + _UNIT_END
+)
+# Words behind a value of digits alone, or letters right behind it.
+_VALUE = re.compile(
+    r"(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=\s*)?"
+    r"(?:\\(?:frac|dfrac|tfrac|sqrt|pi|times|cdot|left|right)(?![A-Za-z])|\\[,; ]|~"
+    r"|[\d\s{}()+\-*/^.,])*"
+)
+_WORDS = re.compile(r"(?<![\\A-Za-z])(?P<unit>[A-Za-z][A-Za-z.]*(?:[\s/]+[A-Za-z][A-Za-z.]*){0,4})" + _UNIT_END)
+# Right behind a number these are units; any other few letters there are variables.
+_ATTACHED = frozenset(
+    "mm cm dm km kg mg ml cl ft in lb lbs oz hr hrs min mins sec secs mph kmph kph rpm ms Hz".split()
+)
+_SINGLE = frozenset("mgshltdcLNJWVKAF")
+_SEPARATOR = re.compile(r"[,;]?\s*\\text\s*\{\s*(?:and|or)\s*,?\s*\}|[,;]?\s*\b(?:and|or)\b|[,;]")
+_JOINED = re.compile(r"\\text\s*\{(?P<unit>\s*[A-Za-z][^{}]*?),?\s+(?P<word>and|or)\s*\}")
+_UNIT_NAMES = {
+    **dict.fromkeys(("deg", "degs", "degrees", r"^\circ"), "degree"),
+    **dict.fromkeys(("$", "usd", "dollars"), "dollar"),
+}
 
 
 class Answer(NamedTuple):
@@ -39,25 +84,34 @@ class Answer(NamedTuple):
     variable: bool  # the end is made of letters that may be variables
 
 
-def tidy(text: str) -> Answer:
-    """Writes an answer the way that the parser reads right."""
-    text = text.strip().strip("$").strip().translate(_SIGNS)
-    text = _VULGAR.sub(lambda found: " " + _fraction(found[0]), text).strip().translate(_SIGNS)
+def tidy(text: str, right: Answer | None = None, *, thousands: bool = True) -> Answer:
+    """Writes an answer the way that the parser reads right.
+
+    right: the right answer, if this is not the one: letters at its end are no units here either.
+    thousands: whether 1,200 is one number.
+    """
+    text, unit = _without_currency(plain(text))
+    if thousands:
+        text = without_thousands(text)
+    text = _NUMBER_WORD.sub(_times, text)
     without_percent = _PERCENT.sub("", text)
     percent = without_percent != text
     text = _MIXED.sub(_mixed, without_percent)
-    text = _THOUSANDS.sub(lambda found: re.sub(r"\D", "", found[0]), text)
     text = _SCIENTIFIC.sub(r"\1\\times 10^{\2}", text)
     if base := _BASE.search(text):
         return Answer(text, percent, "_" + (base[1] or base[2]), False)
-    suffix = _SUFFIX.search(text)
-    if not suffix:
-        return Answer(text, percent, "", False)
-    bare = suffix["bare"] or ""
-    attached = suffix.start() > 0 and not text[suffix.start() - 1].isspace()
-    variable = len(bare) == 1 or (bool(bare) and attached and bare not in _ATTACHED_UNITS)
-    unit = (suffix["unit"] or bare) + (suffix["power"] or "")
-    return Answer(text, percent, re.sub(r"[\s{}]", "", unit).lower(), variable)
+    keeps_letters = right is not None and right.variable
+    parts = _elements(_JOINED.sub(r"\\text{\g<unit>} \\text{ \g<word> }", text))
+    if len(parts) > 1:
+        parted = [_part(part, right is None, keeps_letters) for part in parts]
+        units = {unit for _, unit, _ in parted if unit}
+        # Values of different units keep them, so that each stays with its own.
+        if len(units) == 1 and not any(variable for _, _, variable in parted):
+            text = ", ".join(value for value, _, _ in parted)
+            return Answer(text, percent, units.pop(), False)
+        return Answer(text, percent, unit, False)
+    value, named, variable = _part(text, right is None, keeps_letters)
+    return Answer(value, percent, named or unit, variable)
 
 
 def same_unit(first: str, second: str) -> bool:
@@ -80,8 +134,82 @@ def decimals(text: str) -> dict[Fraction, int]:
     return found
 
 
-def _fraction(character: str) -> str:
-    return unicodedata.normalize("NFKC", character)
+def _without_currency(text: str) -> tuple[str, str]:
+    found = _CURRENCY.match(text)
+    if not found:
+        return re.sub(r"\\\$|\$", "", text).strip(), ""
+    sign = "dollar" if "$" in found[0] else found[0][len(found["sign"]) :].strip().strip("\\")
+    return found["sign"] + re.sub(r"\\\$|\$", "", text[found.end() :]).strip(), sign
+
+
+def _elements(text: str) -> list[str]:
+    """The elements of a list like "1, 2 and 3"; one where it is no list."""
+    if not re.search(r"[,;]|\b(?:and|or)\b", text):
+        return [text]
+    parts, begin, depth, at = [], 0, 0, 0
+    while at < len(text):
+        found = _SEPARATOR.match(text, at) if depth == 0 else None
+        if found and (at == 0 or text[at - 1] != "\\"):
+            parts.append(text[begin:at].strip())
+            begin = at = found.end()
+            continue
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        at += 1
+    parts.append(text[begin:].strip())
+    return parts if all(parts) else [text]
+
+
+def _part(text: str, is_right: bool, keeps_letters: bool) -> tuple[str, str, bool]:
+    """A value, its unit or "", and whether it ends in letters that may be variables."""
+    unit = ""
+    while found := _TEXT_UNIT.search(text):
+        name, rest = found["unit"].strip(" ~"), text[: found.start()].rstrip()
+        letter = found["font"] == "mathrm" and len(name) == 1 and name not in _SINGLE
+        if letter or not re.search(r"[\w})]$|\\circ$", rest) or not _is_unit(name):
+            break
+        text, unit = rest, _unit(name, found["power"]) + unit
+    if not unit:
+        words = _WORDS.search(text)
+        if words and _VALUE.fullmatch(text, 0, words.start()) and re.search(r"\d", text):
+            name, before = words["unit"], text[: words.start()]
+            apart = not re.search(r"[\d}]$", before)
+            short = len(name) == 1
+            if is_right:
+                variable = short or (not apart and name not in _ATTACHED)
+            else:
+                known = name in _SINGLE or (not short and (apart or name in _ATTACHED))
+                variable = keeps_letters or not (known or len(name) > 3)
+            variable = variable or not _is_unit(name) or not before.strip()
+            if variable:
+                return text, "", True
+            text, unit = before.rstrip(" ~"), _unit(name, words["power"])
+    if degrees := _DEGREES.search(text):
+        text, unit = text[: degrees.start()], "degree" + unit
+    return without_trailing_marks(text), unit, False
+
+
+def _is_unit(name: str) -> bool:
+    """Whether words are a noun phrase, as units and counted things are."""
+    name = re.sub(r"(?<=[A-Za-z])\s+(?:squared|cubed)$", "", name.lower())
+    return bool(name) and not _NOT_A_UNIT.search(name) and not re.search(r"[=<>\\]", name)
+
+
+def _unit(name: str, power: str | None) -> str:
+    """A unit's name and power: "square cm", "cm squared" and "cm^2" are one."""
+    name = " ".join(name.lower().split())
+    exponent = re.sub(r"[\s{}^]", "", power or "")
+    for value, words in (("2", r"square|sq\.?|squared"), ("3", r"cubic|cu\.?|cubed")):
+        bare = re.sub(rf"^(?:{words})\s+|\s+(?:{words})$", "", name)
+        if bare != name:
+            name, exponent = bare, value
+    name = _UNIT_NAMES.get(name, name).replace(" ", "")
+    return f"{name}^{exponent}" if exponent else name
+
+
+def _times(found: re.Match[str]) -> str:
+    opened, closed = bool(found["open"]), bool(found["close"])
+    rest = r"\text{ " if opened and not closed else "}" if closed and not opened else " "
+    return rf"\times {_NUMBER_WORDS[found['word']]}{rest}"
 
 
 def _mixed(found: re.Match[str]) -> str:

@@ -20,7 +20,7 @@ import sys
 import time
 from multiprocessing.connection import Connection, Pipe, wait
 
-from verl_msgrpo.rewards.math.equal import equal_answers
+from verl_msgrpo.rewards.math.equal import UnreadableError, equal_answers
 
 MEMORY_BYTES = 1 << 30
 # A child keeps what sympy and the parser cache; a fork is cheaper than asking what it holds.
@@ -106,6 +106,8 @@ def _check_for_ever(connection: Connection) -> None:
         reply: dict[str, bool | str] = {}
         try:
             reply["equal"] = any(equal_answers(g, request["answer"]) for g in request["golds"])
+        except UnreadableError as error:
+            reply = {"equal": False, "error": f"the ground truth cannot be compared: {error}"}
         except Exception as error:
             reply = {"equal": False, "error": type(error).__name__}
         connection.send_bytes(json.dumps(reply).encode())
