@@ -5,12 +5,12 @@ The rules:
 - Strict, the default: the answer is the `\boxed{}` (or `\fbox{}`) of the final turn that closes
   last. Boxes in observations never count, nor do earlier boxes. `lenient=True` also takes what
   follows the last "answer is" or "answer:" where there is no box; a number elsewhere never counts.
-- It is right if it equals an accepted answer, by math-verify and the rules of `math.equal`: "0,1" is
-  a list without order; `x<3` equals `(-\infty,3)`. "28\%" equals 28 and 0.28. Two answers are
-  read as a whole or not at all.
-- A decimal has to be exact, or to have at least six places and equal the right answer rounded to its
-  places. Where the right answer is not whole, 15 significant digits are enough, which is what a
-  double holds.
+- It is right if it equals an accepted answer, by math-verify and the rules of `math.equal`. Both
+  are read as a whole or not at all. "0,1" is a list without order; `x<3` equals `(-\infty,3)`; "28\%"
+  equals 28 and 0.28.
+- A decimal has to be exact, or to have at least six places and equal the right answer rounded to
+  its places. Where the right answer is irrational, 15 significant digits are enough, which is what
+  a double holds.
 - How it is written does not count: fonts, colours, blanks, marks at the end, `1,200` for 1200,
   Unicode's mathematics, Python's `sqrt(3)` and `2**10` (`math.appearance`). "1,200" is a list too.
 - A unit at the very end may be missing, but not be another one: a noun phrase in `\text{}` or in
@@ -110,11 +110,11 @@ def unreadable(ground_truth: object, timeout_s: float = 5.0) -> str:
     """
     for gold in _golds(ground_truth):
         if _plain_integer(gold) is None:
-            verdict = shared_pool(WORKERS).check([gold], gold, timeout_s)
+            verdict = shared_pool(WORKERS).check([gold], "", timeout_s)
             if verdict.timeout:
                 return f"takes longer than {timeout_s:g} s to read"
-            if verdict.error or not verdict.equal:
-                return verdict.error or "does not equal itself"
+            if verdict.error:
+                return verdict.error
     return ""
 
 
@@ -124,8 +124,10 @@ def _golds(ground_truth: object) -> list[str]:
 
 def _unboxed(gold: str) -> str:
     boxed = boxes(gold)
-    if boxed.count > 1:
-        raise GroundTruthError(f"the ground truth has {boxed.count} boxes, so it is no single value")
+    if len(different := set(boxed.outer)) > 1:
+        raise GroundTruthError(
+            f"the ground truth has {len(different)} boxes, it is no single value"
+        )
     return boxed.last.content if boxed.last else gold
 
 

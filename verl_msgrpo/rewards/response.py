@@ -58,7 +58,7 @@ class Boxes(NamedTuple):
 
     last: Box | None
     left_open: bool  # a box after the last closed one never closes
-    count: int = 0  # closed boxes that are in no other box
+    outer: tuple[str, ...] = ()  # contents of the closed boxes that are in no other box
 
 
 class Tag(NamedTuple):
@@ -104,14 +104,14 @@ def is_cut_off(text: str, extra_info: object) -> bool:
 def boxes(text: str) -> Boxes:
     r"""The box that closes last, braces matched and escaped ones skipped.
 
-    A box inside a box is part of the outer one. TeX needs no braces around a single token: `\boxed5`
-    and `\boxed \frac12` are boxes. A command that is followed by neither is none.
+    A box inside a box is part of the outer one. TeX needs no braces around a single token:
+    `\boxed5` and `\boxed \frac12` are boxes. A command that is followed by neither is none.
     """
     if "\\boxed" not in text and "\\fbox" not in text:
         return Boxes(None, False)
     last: Box | None = None
     stack: list[int | None] = []  # where the content of an open box begins, None for a plain brace
-    closed: list[int] = []  # where the outer boxes begin
+    closed: list[tuple[int, str]] = []  # where the outer boxes begin, and what they hold
     for match in _BRACES.finditer(text):
         begin: int | None = None
         if match["box"]:
@@ -125,12 +125,12 @@ def boxes(text: str) -> Boxes:
         elif match["bare"]:
             begin = match.start("bare")
             last = Box(match["bare"], match.end("bare"))
-        if begin is not None:
-            while closed and closed[-1] > begin:
+        if begin is not None and last:
+            while closed and closed[-1][0] > begin:
                 closed.pop()
-            closed.append(begin)
+            closed.append((begin, last.content))
     left_open = any(begin is not None and (not last or begin > last.end) for begin in stack)
-    return Boxes(last, left_open, len(closed))
+    return Boxes(last, left_open, tuple(content for _, content in closed))
 
 
 def last_answer_tag(text: str) -> Tag | None:

@@ -1,8 +1,8 @@
 r"""How a mathematical answer looks, as opposed to what it says: taken off before it is read.
 
-Fonts, colours and sizes, blanks, trailing marks, Markdown, Unicode's mathematics, Python's spelling
-(`sqrt(3)`, `2**10`, `pi`), commas in thousands, and TeX's arguments without braces (`\frac12`). Each
-rule is about a kind of writing, never about a value.
+Fonts, colours and sizes, blanks, trailing marks, Markdown, Unicode's mathematics, Python's
+spelling (`sqrt(3)`, `2**10`, `pi`), commas in thousands, and TeX's arguments without braces
+(`\frac12`). Each rule is about a kind of writing, never about a value.
 """
 
 import re
@@ -53,8 +53,8 @@ _GREEK = {
     for written in (spelled if size == "SMALL" else spelled.capitalize(),)
 }
 _GREEK_TABLE = str.maketrans(_GREEK)
-_RAISED = {raised: plain for raised, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix", strict=True)}
-_LOWERED = {low: plain for low, plain in zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢₓ", "0123456789+-()nix", strict=True)}
+_RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱˣ", "0123456789+-()nix", strict=True))
+_LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙᵢₓ", "0123456789+-()nix", strict=True))
 _RUN = re.compile(f"[{''.join(_RAISED)}]+|[{''.join(_LOWERED)}]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 # Full-width forms, and letters and digits in mathematical fonts.
@@ -81,8 +81,10 @@ _SWITCH = re.compile(
     r"|centering|noindent)(?![A-Za-z])\s*"
 )
 _TAG = re.compile(r"\\tag\*?\s*\{[^{}]*\}|\\label\s*\{[^{}]*\}")
-_BLANK = re.compile(r"\\(?:[;:>]|(?:q?quad|enspace|thinspace|medspace|thickspace|hfill)(?![A-Za-z]))")
-_TRAILING = re.compile(r"(?:\s|~|\\[ ,;:!>]|(?<!\.)\.(?!\.)|[,;])+$")
+_BLANK = re.compile(
+    r"\\(?:[;:>]|(?:q?quad|enspace|thinspace|medspace|thickspace|hfill)(?![A-Za-z]))"
+)
+_TRAILING = re.compile(r"(?:\s|~|\\[ ,;:!>]|(?<!\.)\.{1,2}(?!\.)|[,;])+$")
 _TEXT_MARKS = re.compile(r"[\s.,;]+\}$")
 _MARKDOWN = re.compile(r"(\*{1,3}|_{2,3}|`+)(?=\S)(.+?)(?<=\S)\1", re.S)
 _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"), ("$$", "$$"), ("$", "$"))
@@ -96,7 +98,9 @@ _PYTHON_NAME = re.compile(
     r"(?![A-Za-z{])"
 )
 _ARGUMENT = re.compile(r"\s*(?:\{|(?P<token>\\[A-Za-z]+|\d|[A-Za-z]))")
-_TAKES = re.compile(r"\\[dtc]?frac(?![A-Za-z])|\\[dt]?binom(?![A-Za-z])|\\sqrt(?![A-Za-z])(?!\s*\[)")
+_TAKES = re.compile(
+    r"\\[dtc]?frac(?![A-Za-z])|\\[dt]?binom(?![A-Za-z])|\\sqrt(?![A-Za-z])(?!\s*\[)"
+)
 
 
 def plain(text: str) -> str:
@@ -112,8 +116,7 @@ def plain(text: str) -> str:
 
 def without_trailing_marks(text: str) -> str:
     """Takes off blanks, full stops and commas at the end; not the dots of an ellipsis."""
-    if re.search(r"(?<!\\)(?:\\\\)*\\$", text):  # what is left of "\ " at the end
-        text = text[:-1]
+    text = _TRAILING.sub("", text).rstrip("\\")  # what is left of "\ " or "\\" at the end
     text = _TRAILING.sub("", text)
     if text.endswith("}") and "\\text" in text:
         text = _TEXT_MARKS.sub(_end_of_text, text)
@@ -190,6 +193,7 @@ def _plain_tex(text: str) -> str:
     text = _COLOUR.sub("", text)
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z])", r"\\", text)
+    text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = _SWITCH.sub("", text)
     text = _NESTED.sub("", text)
     text = _FONTED.sub(_unfonted, text)

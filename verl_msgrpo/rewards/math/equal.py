@@ -7,6 +7,7 @@ Its parser is made several times faster, with the same results. No time limit he
 process that can be killed (`pool`).
 """
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -23,11 +24,12 @@ from sympy.core.relational import Relational
 
 from verl_msgrpo.rewards.math.appearance import without_thousands
 from verl_msgrpo.rewards.math.evaluated import is_evaluated, is_short_enough
-from verl_msgrpo.rewards.math.text import Answer, decimals, same_unit, tidy
+from verl_msgrpo.rewards.math.text import Answer, both_signs, decimals, same_unit, tidy
 
 # Fewer places than this are an approximation that only matches where it is exact.
 MIN_PLACES = 6
 _DIGITS = 100
+_DOUBLE_DIGITS = 15
 
 # The limit is the caller's: silences a warning about the limits that are off below.
 math_verify.parser.TIMEOUT_WARNING_SHOWN = True
@@ -104,6 +106,10 @@ def numbers_equal(
             half_unit = sympy.Rational(1, 2 * 10**count)
             if count >= MIN_PLACES and _at_most(difference, half_unit):
                 return True
+        if _is_double(first, first_places, second, difference) or _is_double(
+            second, second_places, first, difference
+        ):
+            return True
     if first.is_Rational and second.is_Rational:
         return False
     # Equal in almost a hundred significant digits, relative to their size: equal.
@@ -123,6 +129,8 @@ def differ_somewhere(first: sympy.Expr, second: sympy.Expr) -> bool:
 
 def _equal(gold: str, answer: str) -> bool:
     right, said = _parse(gold), _parse(answer)
+    if re.sub(r"\s", "", gold) == re.sub(r"\s", "", answer):
+        return True
     if right is None:
         raise UnreadableError("it does not parse as a whole")
     if said is None or not is_evaluated(answer, said, gold, right):
@@ -142,10 +150,13 @@ def _parse(latex: str) -> sympy.Basic | sympy.MatrixBase | None:
 
     math-verify's own `parse` would go on to the last fraction in the text then.
     """
-    try:
-        return math_verify.parser.parse_latex_cached(normalize_latex(latex, config=_AS_A_WHOLE))
-    except Exception:
-        return None
+    for text in (latex, both_signs(latex)):
+        try:
+            return math_verify.parser.parse_latex_cached(normalize_latex(text, config=_AS_A_WHOLE))
+        except Exception:
+            if both_signs(latex) == latex:
+                break
+    return None
 
 
 def _solutions_equal(
@@ -197,6 +208,15 @@ def _exact(number: sympy.Expr, places: Mapping[Fraction, int]) -> tuple[sympy.Ex
                 return (fraction if number >= 0 else -fraction), count
     floats = {value: sympy.Rational(str(value)) for value in number.atoms(sympy.Float)}
     return number.xreplace(floats).doit(), 0
+
+
+def _is_double(decimal: sympy.Expr, places: int, other: sympy.Expr, difference: sympy.Expr) -> bool:
+    """Whether a decimal has the 15 significant digits of a double, and no more of them wrong."""
+    if not decimal.is_Rational or other.is_Rational or places < MIN_PLACES:
+        return False
+    digits = len(str(abs(int(decimal * 10**places))))
+    half_unit = sympy.Rational(10) ** (digits - places - _DOUBLE_DIGITS) / 2
+    return digits >= _DOUBLE_DIGITS and _at_most(difference, half_unit)
 
 
 def _at_most(difference: sympy.Expr, bound: sympy.Expr) -> bool:

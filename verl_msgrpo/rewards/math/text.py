@@ -24,7 +24,9 @@ _PERCENT = re.compile(
 )
 _DECIMAL = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.])")
 _BASE = re.compile(r"(?<=\d)_\s*(?:\{\s*(\d+)\s*\}|(\d+))$")
-_CURRENCY = re.compile(r"(?P<sign>[-+]?)\s*(?:\\\$|\\(?:pounds|euro)(?![A-Za-z])|[$€£¥₹])\s*(?=[-\d.\\])")
+_CURRENCY = re.compile(
+    r"(?P<sign>[-+]?)\s*(?:\\\$|\\(?:pounds|euro)(?![A-Za-z])|[$€£¥₹])\s*(?=[-\d.\\])"
+)
 _DEGREES = re.compile(r"\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![A-Za-z]))\s*$")
 
 # Number words are values: they multiply what stands before them.
@@ -58,15 +60,19 @@ _TEXT_UNIT = re.compile(
 # Words behind a value of digits alone, or letters right behind it.
 _VALUE = re.compile(
     r"(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=\s*)?"
-    r"(?:\\(?:frac|dfrac|tfrac|sqrt|pi|times|cdot|left|right)(?![A-Za-z])|\\[,; ]|~"
+    r"(?:\\(?:frac|sqrt|pi|times|cdot|circ|left|right)(?![A-Za-z])|\\[,; ]|~"
     r"|[\d\s{}()+\-*/^.,])*"
 )
-_WORDS = re.compile(r"(?<![\\A-Za-z])(?P<unit>[A-Za-z][A-Za-z.]*(?:[\s/]+[A-Za-z][A-Za-z.]*){0,4})" + _UNIT_END)
+_WORD = r"[^\W\d_](?:[^\W\d_]|\.)*"
+_WORDS = re.compile(rf"(?<![\\A-Za-z])(?P<unit>{_WORD}(?:[\s/]+{_WORD}){{0,4}})" + _UNIT_END)
 # Right behind a number these are units; any other few letters there are variables.
 _ATTACHED = frozenset(
-    "mm cm dm km kg mg ml cl ft in lb lbs oz hr hrs min mins sec secs mph kmph kph rpm ms Hz".split()
+    re.findall(
+        r"\w+",
+        "mm cm dm km kg mg ml cl ft in lb lbs oz hr hrs min mins sec secs mph kmph kph rpm ms Hz",
+    )
 )
-_SINGLE = frozenset("mgshltdcLNJWVKAF")
+_SINGLE = frozenset("mgshltdcLNJWVKACF")
 _SEPARATOR = re.compile(r"[,;]?\s*\\text\s*\{\s*(?:and|or)\s*,?\s*\}|[,;]?\s*\b(?:and|or)\b|[,;]")
 _JOINED = re.compile(r"\\text\s*\{(?P<unit>\s*[A-Za-z][^{}]*?),?\s+(?P<word>and|or)\s*\}")
 _UNIT_NAMES = {
@@ -101,7 +107,7 @@ def tidy(text: str, right: Answer | None = None, *, thousands: bool = True) -> A
     if base := _BASE.search(text):
         return Answer(text, percent, "_" + (base[1] or base[2]), False)
     keeps_letters = right is not None and right.variable
-    parts = _elements(_JOINED.sub(r"\\text{\g<unit>} \\text{ \g<word> }", text))
+    parts = elements(_JOINED.sub(r"\\text{\g<unit>} \\text{ \g<word> }", text))
     if len(parts) > 1:
         parted = [_part(part, right is None, keeps_letters) for part in parts]
         units = {unit for _, unit, _ in parted if unit}
@@ -109,6 +115,10 @@ def tidy(text: str, right: Answer | None = None, *, thousands: bool = True) -> A
         if len(units) == 1 and not any(variable for _, _, variable in parted):
             text = ", ".join(value for value, _, _ in parted)
             return Answer(text, percent, units.pop(), False)
+        if len(units) > 1:
+            text = ", ".join(
+                rf"{value}\text{{{unit}}}" if unit else value for value, unit, _ in parted
+            )
         return Answer(text, percent, unit, False)
     value, named, variable = _part(text, right is None, keeps_letters)
     return Answer(value, percent, named or unit, variable)
@@ -124,25 +134,7 @@ def same_unit(first: str, second: str) -> bool:
     return len(long) >= 4 and long[0] == short[:1] and all(one in letters for one in short)
 
 
-def decimals(text: str) -> dict[Fraction, int]:
-    """The decimal fractions written in a text, without sign, and their number of places."""
-    found: dict[Fraction, int] = {}
-    for match in _DECIMAL.finditer(text):
-        places = len(match[0].partition(".")[2])
-        value = Fraction(match[0])
-        found[value] = max(places, found.get(value, 0))
-    return found
-
-
-def _without_currency(text: str) -> tuple[str, str]:
-    found = _CURRENCY.match(text)
-    if not found:
-        return re.sub(r"\\\$|\$", "", text).strip(), ""
-    sign = "dollar" if "$" in found[0] else found[0][len(found["sign"]) :].strip().strip("\\")
-    return found["sign"] + re.sub(r"\\\$|\$", "", text[found.end() :]).strip(), sign
-
-
-def _elements(text: str) -> list[str]:
+def elements(text: str) -> list[str]:
     """The elements of a list like "1, 2 and 3"; one where it is no list."""
     if not re.search(r"[,;]|\b(?:and|or)\b", text):
         return [text]
@@ -159,22 +151,55 @@ def _elements(text: str) -> list[str]:
     return parts if all(parts) else [text]
 
 
+def both_signs(text: str) -> str:
+    r"""Writes each element with \pm or \mp as two: in a fraction the parser knows neither."""
+    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text):
+        return text
+    found = []
+    for part in elements(text):
+        for plus, minus in (("+", "-"), ("-", "+")):
+            one = re.sub(r"\\pm(?![A-Za-z])", plus, part)
+            found.append(re.sub(r"\\mp(?![A-Za-z])", minus, one))
+    return ", ".join(dict.fromkeys(found))
+
+
+def decimals(text: str) -> dict[Fraction, int]:
+    """The decimal fractions written in a text, without sign, and their number of places."""
+    found: dict[Fraction, int] = {}
+    for match in _DECIMAL.finditer(text):
+        places = len(match[0].partition(".")[2])
+        value = Fraction(match[0])
+        found[value] = max(places, found.get(value, 0))
+    return found
+
+
+def _without_currency(text: str) -> tuple[str, str]:
+    found = _CURRENCY.match(text)
+    if not found or (found[0].strip("+- ") == "$" and text.count("$") % 2 == 0):
+        return re.sub(r"\\\$|\$", "", text).strip(), ""
+    sign = "dollar" if "$" in found[0] else found[0][len(found["sign"]) :].strip().strip("\\")
+    return found["sign"] + re.sub(r"\\\$|\$", "", text[found.end() :]).strip(), sign
+
+
 def _part(text: str, is_right: bool, keeps_letters: bool) -> tuple[str, str, bool]:
     """A value, its unit or "", and whether it ends in letters that may be variables."""
     unit = ""
     while found := _TEXT_UNIT.search(text):
-        name, rest = found["unit"].strip(" ~"), text[: found.start()].rstrip()
+        name, rest = found["unit"].strip(" ~()"), text[: found.start()].rstrip()
         letter = found["font"] == "mathrm" and len(name) == 1 and name not in _SINGLE
         if letter or not re.search(r"[\w})]$|\\circ$", rest) or not _is_unit(name):
             break
-        text, unit = rest, _unit(name, found["power"]) + unit
+        slash = "/" if found[0].lstrip(" ~").startswith("/") else ""
+        text, unit = rest, slash + _unit(name, found["power"]) + unit
     if not unit:
         words = _WORDS.search(text)
         if words and _VALUE.fullmatch(text, 0, words.start()) and re.search(r"\d", text):
             name, before = words["unit"], text[: words.start()]
             apart = not re.search(r"[\d}]$", before)
-            short = len(name) == 1
-            if is_right:
+            short = len(name) == 1 and name.isascii()
+            if before.rstrip().endswith("\\circ"):  # 37 ^\circ C
+                variable = False
+            elif is_right:
                 variable = short or (not apart and name not in _ATTACHED)
             else:
                 known = name in _SINGLE or (not short and (apart or name in _ATTACHED))
