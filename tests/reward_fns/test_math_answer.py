@@ -148,6 +148,41 @@ def test_the_box_is_recorded_whole(solution, expected):
     assert math(solution, "no such answer")["pred"] == expected
 
 
+@pytest.mark.parametrize(
+    ("solution", "expected"),
+    [
+        (r"so $\boxed 5$", "5"),
+        (r"\boxed5", "5"),
+        (r"$\boxed 1,200$", "1,200"),
+        (r"$\boxed-3$", "-3"),
+        (r"$\boxed\frac12$.", r"\frac12"),
+        (r"$\boxed \frac{1}{2}$", r"\frac{1}{2}"),
+        (r"$\boxed\pi$", r"\pi"),
+        (r"$\boxed A$", "A"),
+        (r"\boxed{7} and \boxed 5.", "5"),
+        (r"write \boxed and then 5", ""),
+        (r"$\boxed 2^{10}$", ""),  # TeX would put the 2 alone in the box
+        (r"\boxedfive5", ""),
+    ],
+)
+def test_a_box_without_braces(solution, expected):
+    assert math(solution, "no such answer")["pred"] == expected
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [r"either \boxed{5} or \boxed{7}", r"\boxed{5}, \boxed 7", r"\langle 7,\frac{1}{2}\rangle"],
+)
+def test_a_ground_truth_that_is_no_single_value_is_an_error(gold):
+    for said in ("5", "7", r"\frac{1}{2}"):
+        reward = math(rf"\boxed{{{said}}}", gold)
+        assert (reward["acc"], reward["error"]) == (0, 1)
+
+
+def test_a_ground_truth_that_says_the_same_twice_is_one_value():
+    assert math(r"\boxed{5}", r"so \boxed{5}. **Final Answer** \boxed{5}")["acc"] == 1
+
+
 def test_truncated():
     assert math(r"\boxed{5", "5")["truncated"] == 1
     assert math("<think>so", "5")["truncated"] == 1

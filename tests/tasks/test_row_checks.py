@@ -99,3 +99,17 @@ def test_what_prepare_leaves_is_what_check_data_accepts(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert f"1 written, {len(bad)} bad, left out" in printed
     assert main(["check-data", str(tmp_path / "train.parquet")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("truth", "reason"),
+    [
+        (r"either \boxed{5} or \boxed{7}", "cannot be scored: 2 boxes in the ground truth"),
+        (r"\langle 7,\frac12\rangle", "does not parse as a whole"),
+        (r"(\frac{1}{2}", "does not parse as a whole"),
+    ],
+)
+def test_a_mathematical_answer_that_is_no_single_value(truth, reason):
+    pytest.importorskip("math_verify")
+    assert reason in unusable("math_dapo", truth, EXTRA_INFO)
+    assert unusable("math_dapo", r"\boxed{\frac12}", EXTRA_INFO) == ""

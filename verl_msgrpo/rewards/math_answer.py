@@ -6,8 +6,8 @@ The rules:
   last. Boxes in observations never count, nor do earlier boxes. `lenient=True` also takes what
   follows the last "answer is" or "answer:" where there is no box; a number elsewhere never counts.
 - It is right if it equals an accepted answer, by math-verify and the rules of `math.equal`. Both
-  are read as a whole or not at all. "0,1" is a list without order; `x<3` equals `(-\infty,3)`; "28\%"
-  equals 28 and 0.28.
+  are read as a whole or not at all. "0,1" is a list without order; `x<3` equals `(-\infty,3)`;
+  "28\%" equals 28 and 0.28.
 - A decimal has to be exact, or to have at least six places and equal the right answer rounded to
   its places. Where the right answer is irrational, 15 significant digits are enough, which is what
   a double holds.

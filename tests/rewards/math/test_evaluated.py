@@ -46,7 +46,7 @@ THE_PROBLEM_AGAIN = r"""
     1 ; \frac{x+1}{x+1}
     2x ; \frac{d}{dx}x^2
     \frac{n(n+1)}{2} ; \sum_{k=1}^n k
-    \begin{pmatrix}5\\11\end{pmatrix} ; \begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}1\\2\end{pmatrix}
+    \begin{pmatrix}5\end{pmatrix} ; \begin{pmatrix}1&2\end{pmatrix}\begin{pmatrix}1\\2\end{pmatrix}
     \begin{pmatrix}1&2\\0&1\end{pmatrix} ; \begin{pmatrix}1&1\\0&1\end{pmatrix}^2
 """
 
@@ -79,7 +79,7 @@ ANSWERS = r"""
     y=2x+1 ; 2x-y+1=0
     (2,3) ; (x,y)=(2,3)
     (x+1)^2 ; x^2+2x+1
-    \sum_{k=1}^n k^3 ; \sum_{k=1}^{n} k^{3}
+    \sum_{k=1}^{n} k^3 ; \sum_{k=1}^{n} k^{3}
     \log_2 3 ; \frac{\ln 3}{\ln 2}
     2\sin x\cos x ; \sin 2x
     \lfloor n/2\rfloor ; \lfloor \frac{n}{2}\rfloor

@@ -268,4 +268,5 @@ def test_pieces():
     assert elements("(1,2), 3 and 4") == ["(1,2)", "3", "4"]
     assert both_signs(r"1\pm 2") == "1+ 2, 1- 2"
     assert tidy(r"12\text{ square cm}").unit == "cm^2"
-    assert tidy("3t").variable and not tidy("3 kg").variable
+    assert tidy("3t").variable
+    assert not tidy("3 kg").variable

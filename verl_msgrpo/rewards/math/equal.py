@@ -211,7 +211,7 @@ def _exact(number: sympy.Expr, places: Mapping[Fraction, int]) -> tuple[sympy.Ex
 
 
 def _is_double(decimal: sympy.Expr, places: int, other: sympy.Expr, difference: sympy.Expr) -> bool:
-    """Whether a decimal has the 15 significant digits of a double, and no more of them wrong."""
+    """Whether a decimal has the first 15 digits of an irrational number, as doubles have."""
     if not decimal.is_Rational or other.is_Rational or places < MIN_PLACES:
         return False
     digits = len(str(abs(int(decimal * 10**places))))
