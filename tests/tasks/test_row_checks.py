@@ -104,7 +104,7 @@ def test_what_prepare_leaves_is_what_check_data_accepts(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("truth", "reason"),
     [
-        (r"either \boxed{5} or \boxed{7}", "cannot be scored: 2 boxes in the ground truth"),
+        (r"either \boxed{5} or \boxed{7}", "the ground truth has 2 boxes, it is no single value"),
         (r"\langle 7,\frac12\rangle", "does not parse as a whole"),
         (r"(\frac{1}{2}", "does not parse as a whole"),
     ],

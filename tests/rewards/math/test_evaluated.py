@@ -15,6 +15,7 @@ THE_PROBLEM_AGAIN = r"""
     x=3 ; 2x=6
     x=3 ; x^3=27
     \{1,3\} ; x^2-4x+3=0
+    (-\infty,0)\cup(1,\infty) ; x<0 \text{ or } x^2>x
     [1,2] ; [0,2]\cap[1,3]
     5050 ; \sum_{i=1}^{100} i
     5050 ; ∑_{i=1}^{100} i

@@ -90,6 +90,8 @@ def test_words_that_are_no_unit_and_units_of_another_kind(right, said):
 UNITS = r"""
     12 ; 12\text{ cm}
     12 ; 12\,\mathrm{cm}
+    12 ; 12\ \text{cm}^2
+    12 ; 12\;\mathrm{cm}
     12 ; 12\mbox{ cm}^2
     12\text{ square cm} ; 12\text{ cm}^2
     12\text{ cm squared} ; 12 cm^2
@@ -209,6 +211,17 @@ LOOKS = r"""
     \frac{1}{2} ; \boldsymbol{\frac{1}{2}}
     x+1 ; \boldsymbol{x+1}
     \text{Monday} ; \textbf{Monday}
+    \text{Monday} ; Monday.
+    December ; december
+    No solution ; \text{no solution}
+    north ; **North**
+    abxy ; bayx
+    \ln 4 ; 2\ln 2
+    (0,1) ; \{x \mid 0<x<1\}
+    (0,1) ; \{x\in\mathbb{R} : 0<x<1\}
+    (-\infty,0)\cup(1,\infty) ; x<0 \text{ or } x>1
+    x<0 \text{ or } x>1 ; (-\infty,0)\cup(1,\infty)
+    (-\infty,0]\cup[1,\infty) ; x\le 0\lor x\ge 1
     \sqrt3 ; sqrt(3)
     \sqrt{1+\sqrt2} ; sqrt(1+sqrt(2))
     \sqrt3-1 ; -1 + sqrt(3)
@@ -240,6 +253,14 @@ LOOKS_ALIKE = r"""
     17 ; *1*7*
     1,2,3 ; 1,2,3,\ldots
     3! ; 3
+    \ln 5 ; 2\ln 2
+    east ; seat
+    \text{east} ; seat
+    No solution ; no solutions at all
+    (-\infty,0)\cup(1,\infty) ; x<0 \text{ or } x>2
+    (-\infty,0)\cup(1,\infty) ; x<0, x>1
+    (0,1) ; \{x \mid x^2<x\}
+    \{1,2\} ; \{x \mid x^2-3x+2=0\}
 """
 
 

@@ -24,7 +24,14 @@ from sympy.core.relational import Relational
 
 from verl_msgrpo.rewards.math.appearance import without_thousands
 from verl_msgrpo.rewards.math.evaluated import is_evaluated, is_short_enough
-from verl_msgrpo.rewards.math.text import Answer, both_signs, decimals, same_unit, tidy
+from verl_msgrpo.rewards.math.text import (
+    Answer,
+    both_signs,
+    decimals,
+    same_unit,
+    stated_words,
+    tidy,
+)
 
 # Fewer places than this are an approximation that only matches where it is exact.
 MIN_PLACES = 6
@@ -46,6 +53,10 @@ _create_parser = _converter.create_parser
 _parse_number = _converter.parse_number
 _mode = PredictionMode.SLL
 
+_INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
+# Between the parts of a union that is written with inequalities.
+_OR = re.compile(r"\bor\b|\\(?:lor|vee)(?![A-Za-z])")
+
 
 class UnreadableError(ValueError):
     """The right answer is no mathematics that can be read as a whole."""
@@ -57,11 +68,14 @@ def equal_answers(gold: str, answer: str) -> bool:
     A decimal matches another number if that number, rounded to the decimal's own places, equals it;
     with fewer than six places it must be exact. "28\%" equals 28 and 0.28. Units may be missing on
     one side, but not differ. Order counts in tuples, not in lists like "0,1". An answer has to be
-    evaluated already (`evaluated`). May take for ever.
+    evaluated already (`evaluated`). Words without formulas are compared as words, without regard to
+    case. May take for ever.
 
     Raises:
         UnreadableError: `gold` does not parse as a whole.
     """
+    if words := stated_words(gold):
+        return words == stated_words(answer, as_right=False)
     if _reads_equal(gold, answer, thousands=True):
         return True
     # "1,200" is one number, or a list that is written without blanks.
@@ -135,6 +149,7 @@ def _equal(gold: str, answer: str) -> bool:
         raise UnreadableError("it does not parse as a whole")
     if said is None or not is_evaluated(answer, said, gold, right):
         return False
+    right, said = _as_set(right, gold, said), _as_set(said, answer, right)
     places = {**decimals(gold), **decimals(answer)}
     # By name, so that the comparisons of elements inside math-verify find them too.
     grader = math_verify.grader
@@ -157,6 +172,19 @@ def _parse(latex: str) -> sympy.Basic | sympy.MatrixBase | None:
             if both_signs(latex) == latex:
                 break
     return None
+
+
+def _as_set(
+    side: sympy.Basic | sympy.MatrixBase, latex: str, other: sympy.Basic | sympy.MatrixBase
+) -> sympy.Basic | sympy.MatrixBase:
+    """The union that "x < 0 or x > 1" states, where the other side is a set of numbers."""
+    stated = isinstance(side, sympy.Or) or (isinstance(side, sympy.FiniteSet) and _OR.search(latex))
+    if not stated or not isinstance(other, sympy.Set):
+        return side
+    inequalities = all(isinstance(part, _INEQUALITIES) for part in side.args)
+    if not inequalities or len(side.free_symbols) != 1:
+        return side
+    return sympy.Union(*(part.as_set() for part in side.args))
 
 
 def _solutions_equal(
@@ -223,7 +251,8 @@ def _at_most(difference: sympy.Expr, bound: sympy.Expr) -> bool:
     if difference.is_Rational and bound.is_Rational:
         return bool(difference <= bound)
     value = difference.evalf(30, maxn=4 * _DIGITS)
-    return bool(value.is_comparable and value <= bound)
+    # What is left of log(4) - 2 log(2) is a Float without a digit, which sympy does not compare.
+    return bool((value.is_comparable or value.is_Float) and value <= bound)
 
 
 def _hundredth(answer: Answer) -> str:

@@ -53,9 +53,18 @@ _NOT_A_UNIT = re.compile(
     r"|ninety|tens|double|triple|twice|thrice|squared|cubed)s?\b",
     re.I,
 )
+_ONLY_WORDS = re.compile(
+    r"\\text\s*\{(?P<text>[\sA-Za-z'-]*[A-Za-z]{2}[\sA-Za-z'-]*)\}|(?P<bare>[A-Za-z][\sA-Za-z'-]*)"
+)
+# {x | 0 < x < 1}, of which the condition says all.
+_BUILDER = re.compile(
+    r"\\?\{\s*(?P<name>[A-Za-z])\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R)\s*)?(?:\||:|\\(?:mid|colon|vert)"
+    r"(?![A-Za-z]))\s*(?P<condition>(?=.*(?P=name)).+?)\s*\\?\}"
+)
 _UNIT_END = r"(?P<power>\s*\^\s*(?:\{\s*-?\d\s*\}|\d))?\s*$"
 _TEXT_UNIT = re.compile(
-    r"(?:\s|~|\\,)*(?:/|\\cdot)?\s*\\(?P<font>text|mathrm)\s*\{(?P<unit>[^{}\d]*)\}" + _UNIT_END
+    r"(?:\s|~|\\[ ,;:!])*(?:/|\\cdot)?\s*\\(?P<font>text|mathrm)\s*\{(?P<unit>[^{}\d]*)\}"
+    + _UNIT_END
 )
 # Words behind a value of digits alone, or letters right behind it.
 _VALUE = re.compile(
@@ -96,7 +105,7 @@ def tidy(text: str, right: Answer | None = None, *, thousands: bool = True) -> A
     right: the right answer, if this is not the one: letters at its end are no units here either.
     thousands: whether 1,200 is one number.
     """
-    text, unit = _without_currency(plain(text))
+    text, unit = _without_currency(_from_builder(plain(text)))
     if thousands:
         text = without_thousands(text)
     text = _NUMBER_WORD.sub(_times, text)
@@ -151,6 +160,22 @@ def elements(text: str) -> list[str]:
     return parts if all(parts) else [text]
 
 
+def stated_words(text: str, *, as_right: bool = True) -> str:
+    r"""The words that a text consists of, in small letters; "" where it may be a formula.
+
+    as_right: of the right answer. Outside of `\text` four letters and more are a word there, if
+    they are not in the order of the alphabet, as those of a product like abcd are.
+    """
+    found = _ONLY_WORDS.fullmatch(plain(text))
+    if not found:
+        return ""
+    words = " ".join((found["text"] or found["bare"]).lower().split())
+    letters = [letter for letter in words if letter.isalpha()]
+    if as_right and found["bare"] and (len(letters) < 4 or letters == sorted(letters)):
+        return ""
+    return words
+
+
 def both_signs(text: str) -> str:
     r"""Writes each element with \pm or \mp as two: in a fraction the parser knows neither."""
     if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", text):
@@ -171,6 +196,11 @@ def decimals(text: str) -> dict[Fraction, int]:
         value = Fraction(match[0])
         found[value] = max(places, found.get(value, 0))
     return found
+
+
+def _from_builder(text: str) -> str:
+    found = _BUILDER.fullmatch(text)
+    return found["condition"] if found else text
 
 
 def _without_currency(text: str) -> tuple[str, str]:
