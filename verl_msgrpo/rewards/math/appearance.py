@@ -195,6 +195,7 @@ def _plain_tex(text: str) -> str:
         text = re.sub(r"\\\\(?=[A-Za-z])", r"\\", text)
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = _SWITCH.sub("", text)
+    text = re.sub(r"\\(?:lor|vee)(?![A-Za-z])", r"\\text{ or }", text)
     text = _NESTED.sub("", text)
     text = _FONTED.sub(_unfonted, text)
     return _BLANK.sub(" ", text).strip()

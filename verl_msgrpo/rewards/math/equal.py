@@ -54,8 +54,6 @@ _parse_number = _converter.parse_number
 _mode = PredictionMode.SLL
 
 _INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
-# Between the parts of a union that is written with inequalities.
-_OR = re.compile(r"\bor\b|\\(?:lor|vee)(?![A-Za-z])")
 
 
 class UnreadableError(ValueError):
@@ -178,7 +176,7 @@ def _as_set(
     side: sympy.Basic | sympy.MatrixBase, latex: str, other: sympy.Basic | sympy.MatrixBase
 ) -> sympy.Basic | sympy.MatrixBase:
     """The union that "x < 0 or x > 1" states, where the other side is a set of numbers."""
-    stated = isinstance(side, sympy.Or) or (isinstance(side, sympy.FiniteSet) and _OR.search(latex))
+    stated = isinstance(side, sympy.FiniteSet) and re.search(r"\bor\b", latex)
     if not stated or not isinstance(other, sympy.Set):
         return side
     inequalities = all(isinstance(part, _INEQUALITIES) for part in side.args)
