@@ -11,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+# Under nohup these tests would hear no SIGHUP either.
 WRAPPER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 sys.path.insert(0, sys.argv.pop(1))
 import whole_tree
 whole_tree.GRACE_S = whole_tree.LEFT_S = float(sys.argv.pop(1))
